@@ -1,0 +1,235 @@
+"""LogStore: the only door to storage.
+
+A store holds topics; a topic has partitions; a partition is a numbered sequence of Kafka v2 record batches, kept byte
+for byte. Everything above speaks to this interface alone and knows nothing of files or clusters.
+
+What every store promises:
+
+- `append` gives the batch its place in the partition before it returns. The future that it returns completes when the
+  durability that was asked for is reached, so that a caller may append again without waiting.
+- A record is readable as soon as it is appended (`Durability.OS`), and stays readable at its offset until retention,
+  compaction or `trim` removes it. Offsets never go back and are never given twice.
+- `watch` callbacks run on the event loop, after every change that can turn a waiting read into a result: an append, a
+  transaction marker, a trim, the topic's deletion. They must be quick and must not call back into the store.
+- Every refusal is a `LogError`, raised at once or set on the future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from trunkline.log.config import TopicConfig
+
+Buffer = bytes | bytearray | memoryview
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Durability(IntEnum):
+    """What must have happened before an append counts as acknowledged."""
+
+    NONE = 0  # handed over; nothing is promised
+    OS = 1  # written to the operating system: survives a killed process
+    DISK = 2  # fsynced: survives power loss
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    id: UUID
+    partitions: int
+    config: TopicConfig
+
+    @property
+    def internal(self) -> bool:
+        return self.name.startswith("__")
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch went. `duplicate` means that an idempotent producer sent it before and it stands there already."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int  # -1 when the topic keeps the producer's timestamps
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The ends of a partition. `last_stable_offset` is the first offset of the oldest open transaction, else the end."""
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    leader_epoch: int = 0
+
+
+@dataclass(slots=True)
+class Slice:
+    """Whole batches from a read, the first of which contains the offset that was asked for.
+
+    `aborted` lists, for a committed read, the transactions whose records in this slice must be skipped.
+    """
+
+    records: Buffer
+    bounds: Bounds
+    aborted: Sequence[AbortedTransaction] = ()
+
+
+class OffsetAndTimestamp(NamedTuple):
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """What a partition remembers of one idempotent or transactional producer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
+    failed: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+
+class LogStore(ABC):
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Recover what is stored and be ready to serve."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Flush, mark the shutdown as clean, let go of everything. Waiting watchers are woken."""
+
+    # -- topics --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """Every topic, internal ones included. A live, read-only view."""
+
+    @abstractmethod
+    def topic(self, name: str) -> TopicInfo | None: ...
+
+    @abstractmethod
+    def topic_by_id(self, topic_id: UUID) -> TopicInfo | None: ...
+
+    @abstractmethod
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str] | None = None,
+        *,
+        topic_id: UUID | None = None,
+    ) -> TopicInfo:
+        """Durable when it returns. `config` holds only what differs from the broker's defaults."""
+
+    @abstractmethod
+    async def delete_topic(self, name: str) -> None: ...
+
+    @abstractmethod
+    async def grow_topic(self, name: str, partitions: int) -> TopicInfo: ...
+
+    @abstractmethod
+    async def configure_topic(self, name: str, config: Mapping[str, str]) -> TopicInfo:
+        """Replace the topic's own settings by these; what is left out goes back to the default."""
+
+    # -- append --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def append(
+        self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS
+    ) -> asyncio.Future[Appended]:
+        """Append one or more whole v2 batches. The store assigns offsets; it never decodes records to do so."""
+
+    @abstractmethod
+    def append_marker(
+        self,
+        tp: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int = 0,
+        durability: Durability = Durability.DISK,
+    ) -> asyncio.Future[Appended]:
+        """End a producer's transaction on this partition with a control batch."""
+
+    # -- read ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def bounds(self, tp: TopicPartition) -> Bounds: ...
+
+    @abstractmethod
+    async def read(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        *,
+        committed: bool = False,
+        at_least_one: bool = True,
+    ) -> Slice:
+        """Read from `offset` on; never more than `max_bytes`, unless `at_least_one` and the first batch alone is larger.
+
+        At the end of the log the slice is empty. With `committed` it stops at the last stable offset.
+        """
+
+    @abstractmethod
+    async def offset_for_time(self, tp: TopicPartition, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """The first record whose timestamp is at least this; None when there is none."""
+
+    @abstractmethod
+    async def max_timestamp(self, tp: TopicPartition) -> OffsetAndTimestamp | None:
+        """The record with the largest timestamp; None when the partition is empty."""
+
+    @abstractmethod
+    async def producers(self, tp: TopicPartition) -> Sequence[ProducerState]: ...
+
+    # -- wait ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def watch(self, tp: TopicPartition, wake: Callable[[], None]) -> None: ...
+
+    @abstractmethod
+    def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None: ...
+
+    # -- trim ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def trim(self, tp: TopicPartition, before_offset: int) -> int:
+        """Delete every record before this offset (-1: all); returns the new log start offset."""
+
+    @abstractmethod
+    async def directories(self) -> Sequence[LogDirectory]: ...
