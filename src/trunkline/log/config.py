@@ -93,9 +93,7 @@ FLUSH_POLICIES = ("acks", "os", "interval", "commit")
 class TopicConfig:
     """A topic's settings: its own `overrides`, on top of the broker's `defaults`, on top of `SETTINGS`."""
 
-    def __init__(
-        self, overrides: Mapping[str, str] | None = None, defaults: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, overrides: Mapping[str, str] | None = None, defaults: Mapping[str, str] | None = None) -> None:
         self.overrides: Mapping[str, str] = MappingProxyType(dict(overrides or {}))
         self.defaults: Mapping[str, str] = MappingProxyType(dict(defaults or {}))
         for name, value in {**self.defaults, **self.overrides}.items():
