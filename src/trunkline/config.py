@@ -1,0 +1,343 @@
+"""Settings: where they come from, and what each one means.
+
+`Config` is the one table of settings: a field per setting, with its default, its reader and a sentence of
+documentation. A setting has one name everywhere: `kafka_port` in TOML, `--kafka-port` as a flag, `TRUNKLINE_KAFKA_PORT`
+in the environment. Later sources win:
+
+    default  <  TOML file  <  environment  <  flag
+
+The file is the one named by `--config` (or `TRUNKLINE_CONFIG`), else `./trunkline.toml`, else
+`$XDG_CONFIG_HOME/trunkline/config.toml`; a named file must exist, the others may be absent. Its `[topic]` table holds
+the broker's defaults for topic settings, by Kafka's names (`"retention.ms" = 86400000`); in the environment these are
+`TRUNKLINE_TOPIC_RETENTION_MS`.
+
+A key in a file that is no setting is an error, since it is nearly always a misspelling. An environment variable that
+is no setting is left alone: container platforms put variables such as `TRUNKLINE_SERVICE_HOST` there by themselves.
+
+`Config.origins` says for each setting which source it came from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar, cast
+
+from trunkline.log.config import SETTINGS as TOPIC_SETTINGS
+from trunkline.log.config import check_setting
+from trunkline.log.errors import InvalidConfig
+
+ENV_PREFIX = "TRUNKLINE_"
+LOCAL_FILE = "trunkline.toml"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+MAX_CONFIG_FILE_BYTES = 1 << 20
+
+T = TypeVar("T")
+Reader = Callable[[object], T]
+
+
+class ConfigError(ValueError):
+    """A setting is unknown or has a value that it does not take. The text names the source and what to do."""
+
+
+# Readers: turn what a source gave (TOML value or text) into the setting's type, or raise ValueError saying what it takes.
+
+
+def _text(raw: object) -> str:
+    if not isinstance(raw, str) or not raw:
+        raise ValueError("must be text")
+    return raw
+
+
+def _optional_text(raw: object) -> str | None:
+    return None if raw in {None, ""} else _text(raw)
+
+
+def _path(raw: object) -> Path:
+    return raw if isinstance(raw, Path) else Path(_text(raw)).expanduser()
+
+
+def _optional_path(raw: object) -> Path | None:
+    return None if raw in {None, ""} else _path(raw)
+
+
+def _flag(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    found = words.get(raw.strip().lower()) if isinstance(raw, str) else None
+    if found is None:
+        raise ValueError("must be true or false")
+    return found
+
+
+def _whole(low: int, high: int) -> Reader[int]:
+    def read(raw: object) -> int:
+        complaint = f"must be a whole number from {low} to {high}"
+        if isinstance(raw, bool) or not isinstance(raw, int | str):
+            raise ValueError(complaint)
+        try:
+            value = int(raw)
+        except ValueError:
+            raise ValueError(complaint) from None
+        if not low <= value <= high:
+            raise ValueError(complaint)
+        return value
+
+    return read
+
+
+def _port(raw: object) -> int | None:
+    if raw is None or raw is False or (isinstance(raw, str) and raw.strip().lower() == "off"):
+        return None
+    try:
+        return _whole(0, 65535)(raw)
+    except ValueError:
+        raise ValueError("must be a port from 1 to 65535, 0 for a free one, or off") from None
+
+
+def _one_of(*words: str) -> Reader[str]:
+    def read(raw: object) -> str:
+        if not isinstance(raw, str) or raw.lower() not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return raw.lower()
+
+    return read
+
+
+def _setting(default: T, read: Reader[T], doc: str) -> T:
+    return field(default=default, metadata={"read": read, "doc": doc})
+
+
+_INT_MAX = 2**31 - 1
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Every setting of a broker and of the command line."""
+
+    # fmt: off
+    data: Path = _setting(Path("trunkline-data"), _path, "Directory that holds the log.")  # noqa: RUF009 (`_setting` is `field`)
+    host: str = _setting("127.0.0.1", _text, "Address that the listeners bind to.")
+    kafka_port: int | None = _setting(cast("int | None", 9092), _port, "Port for Kafka clients; 0 takes a free one, off leaves the listener out.")
+    advertised_host: str | None = _setting(None, _optional_text, "Host name that clients are told to connect to; the bound address if empty.")
+    ready_file: Path | None = _setting(None, _optional_path, "File to write, as JSON, once every listener accepts.")  # noqa: RUF009
+    log_level: str = _setting("info", _one_of(*LOG_LEVELS), "Least serious message to log: debug, info, warning or error.")
+    node_id: int = _setting(1, _whole(0, _INT_MAX), "This broker's id in cluster metadata.")
+    bootstrap: str | None = _setting(None, _optional_text, "Broker that the command line talks to; by default host and kafka_port.")
+
+    auto_create_topics: bool = _setting(True, _flag, "Create a topic when a client first names it.")
+    num_partitions: int = _setting(1, _whole(1, 100_000), "Partitions of a topic that is created without saying how many.")
+
+    max_connections: int = _setting(10_000, _whole(1, 1_000_000), "Connections at a time; more are closed at once.")
+    max_request_bytes: int = _setting(104_857_600, _whole(1024, _INT_MAX), "Largest request; a larger one closes its connection.")
+    max_in_flight_requests: int = _setting(100, _whole(1, 100_000), "Requests of one connection that are read ahead of their responses.")
+    fetch_max_bytes: int = _setting(57_671_680, _whole(1024, _INT_MAX), "Largest response to one fetch, whatever the client asks for.")
+
+    group_min_session_timeout_ms: int = _setting(6_000, _whole(1, _INT_MAX), "Shortest session timeout that a group member may ask for.")
+    group_max_session_timeout_ms: int = _setting(1_800_000, _whole(1, _INT_MAX), "Longest session timeout that a group member may ask for.")
+    group_initial_rebalance_delay_ms: int = _setting(0, _whole(0, _INT_MAX), "How long a new group waits for more members before its first assignment.")
+    group_max_size: int = _setting(10_000, _whole(1, _INT_MAX), "Members of one group.")
+    group_consumer_session_timeout_ms: int = _setting(45_000, _whole(1_000, _INT_MAX), "Session timeout of members that use the consumer protocol (KIP-848).")
+    group_consumer_heartbeat_interval_ms: int = _setting(5_000, _whole(100, _INT_MAX), "Heartbeat interval of members that use the consumer protocol (KIP-848).")
+    offsets_retention_ms: int = _setting(7 * _DAY_MS, _whole(1, 2**63 - 1), "How long the offsets of a group without members are kept.")
+    transaction_max_timeout_ms: int = _setting(900_000, _whole(1, _INT_MAX), "Longest transaction timeout that a producer may ask for.")
+    # fmt: on
+
+    topic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The broker's defaults for topic settings, where they differ from `trunkline.log.config.SETTINGS`."""
+
+    origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    """Setting (or `topic.<name>`) -> "default", "file PATH", "env VAR" or "flag"."""
+
+    def __post_init__(self) -> None:
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ConfigError("group_min_session_timeout_ms must not be above group_max_session_timeout_ms")
+        for name, value in self.topic.items():
+            try:
+                check_setting(name, value)
+            except InvalidConfig as error:
+                raise ConfigError(f"topic.{name}: {error}") from None
+
+    def client_bootstrap(self) -> str:
+        """Where the command line finds the broker that this configuration describes."""
+        if self.bootstrap is not None:
+            return self.bootstrap
+        wildcard = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
+        host = wildcard.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
+        return f"{host}:{self.kafka_port or 9092}"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table: what `config show` and `config example` print."""
+
+    name: str
+    default: object
+    read: Reader[object]
+    doc: str
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+
+SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {
+        item.name: Setting(item.name, item.default, cast(Reader[object], item.metadata["read"]), str(item.metadata["doc"]))
+        for item in fields(Config)
+        if "read" in item.metadata
+    }
+)  # fmt: skip
+
+
+def topic_env(name: str) -> str:
+    return ENV_PREFIX + "TOPIC_" + name.upper().replace(".", "_")
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Values from the sources read so far; a later source replaces what an earlier one said."""
+
+    values: dict[str, object] = field(default_factory=dict)
+    topic: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+
+    def take(self, name: str, raw: object, origin: str) -> None:
+        setting = SETTINGS.get(name)
+        if setting is None:
+            raise ConfigError(f"{origin}: {name} is not a setting{_nearest(name, [*SETTINGS, 'topic'])}")
+        try:
+            self.values[name] = setting.read(raw)
+        except ValueError as error:
+            raise ConfigError(f"{origin}: {name} {error}, not {_shown(raw)}") from None
+        self.origins[name] = origin
+
+    def take_topic(self, name: str, raw: object, origin: str) -> None:
+        if name not in TOPIC_SETTINGS:
+            raise ConfigError(f"{origin}: {name} is not a topic setting{_nearest(name, list(TOPIC_SETTINGS))}")
+        value = str(raw).lower() if isinstance(raw, bool) else str(raw)
+        try:
+            check_setting(name, value)
+        except InvalidConfig as error:
+            raise ConfigError(f"{origin}: {error}") from None
+        self.topic[name] = value
+        self.origins[f"topic.{name}"] = origin
+
+
+def load(
+    flags: Mapping[str, object] | None = None,
+    *,
+    topic_flags: Mapping[str, str] | None = None,
+    config_file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Config:
+    """Read every source. A flag whose value is None was not given."""
+    environ = os.environ if environ is None else environ
+    found = _Gathered(origins=dict.fromkeys(SETTINGS, "default"))
+    path = find_file(config_file, environ, directory)
+    if path is not None:
+        _take_file(found, path)
+    for name, setting in SETTINGS.items():
+        if setting.env in environ:
+            found.take(name, environ[setting.env], f"env {setting.env}")
+    for name in TOPIC_SETTINGS:
+        if topic_env(name) in environ:
+            found.take_topic(name, environ[topic_env(name)], f"env {topic_env(name)}")
+    for name, raw in (flags or {}).items():
+        if raw is not None:
+            found.take(name, raw, "flag")
+    for name, value in (topic_flags or {}).items():
+        found.take_topic(name, value, "flag")
+    # Each value was read by its own field's reader, so the types agree; mypy cannot see that through a mapping.
+    make = cast(Callable[..., Config], Config)
+    return make(**found.values, topic=MappingProxyType(found.topic), origins=MappingProxyType(found.origins))
+
+
+def find_file(config_file: Path | None, environ: Mapping[str, str], directory: Path | None = None) -> Path | None:
+    named = config_file or (Path(environ[ENV_PREFIX + "CONFIG"]) if environ.get(ENV_PREFIX + "CONFIG") else None)
+    if named is not None:
+        if not named.is_file():
+            raise ConfigError(f"{named}: there is no such configuration file")
+        return named
+    home = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".config")
+    candidates = [(directory or Path()) / LOCAL_FILE, home / "trunkline" / "config.toml"]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _take_file(found: _Gathered, path: Path) -> None:
+    import tomllib
+
+    origin = f"file {path}"
+    try:
+        if path.stat().st_size > MAX_CONFIG_FILE_BYTES:
+            raise ConfigError(f"{origin}: larger than {MAX_CONFIG_FILE_BYTES} bytes")
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{origin}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{origin}: not valid TOML: {error}") from None
+    for name, raw in table.items():
+        if name == "topic":
+            if not isinstance(raw, dict):
+                raise ConfigError(f"{origin}: topic must be a table of topic settings")
+            for topic_name, value in _flatten(raw):
+                found.take_topic(topic_name, value, origin)
+        else:
+            found.take(name, raw, origin)
+
+
+def _flatten(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+    """TOML reads an unquoted `retention.ms = 1` as nested tables; both spellings mean the same here."""
+    found: list[tuple[str, object]] = []
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found += _flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            found.append((prefix + name, ",".join(map(str, value))))
+        else:
+            found.append((prefix + name, value))
+    return found
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else "; `trunkline config example` lists them all"
+
+
+def _shown(raw: object) -> str:
+    text = repr(raw)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def example() -> str:
+    """A commented TOML file with every setting at its default."""
+    lines = ["# Trunkline settings. Each line shows a default; remove the # to change it.", ""]
+    for setting in SETTINGS.values():
+        lines += [f"# {setting.doc}", f"#{setting.name} = {_toml(setting.default)}", ""]
+    lines += ["# Defaults for topics that do not say otherwise.", "[topic]"]
+    for topic_setting in TOPIC_SETTINGS.values():
+        default = topic_setting.default
+        bare = topic_setting.kind in {"int", "long", "double", "boolean"}
+        lines += ["", f"# {topic_setting.doc}", f'#"{topic_setting.name}" = {default if bare else _toml(default)}']
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    text = "" if value is None else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
