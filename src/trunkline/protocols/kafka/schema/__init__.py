@@ -1,0 +1,1 @@
+"""Declarations of the Kafka messages, from which `messages/` is generated."""
