@@ -158,7 +158,8 @@ class ApacheKafka:
         return classpath(self.version)
 
     def _write_properties(self, directory: Path) -> Path:
-        self._port = _free_port()
+        # A restart keeps its port, so that clients find the node again.
+        self._port = self._port or _free_port()
         controller_port = _free_port()
         settings = {
             "process.roles": "broker,controller",

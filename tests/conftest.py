@@ -1,0 +1,49 @@
+"""Options and markers shared by every test.
+
+`--against trunkline` (the default) runs the integration tests on our own server process, `--against kafka` on an Apache
+Kafka that the run starts, `--against HOST:PORT` on a broker that is already up. The same tests must pass on all of them;
+what Apache Kafka answers differently is marked `ours_only` with the reason.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--against",
+        default="trunkline",
+        metavar="BROKER",
+        help="what the integration tests talk to: trunkline, kafka (started by the run) or HOST:PORT (already up)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "ours_only(reason): promises that Apache Kafka does not make, or makes differently"
+    )
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--against") == "trunkline":
+        return
+    for item in items:
+        marker = item.get_closest_marker("ours_only")
+        if marker is not None:
+            item.add_marker(pytest.mark.skip(reason=f"only Trunkline: {marker.args[0]}"))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report failures with the collector off: early releases of Python 3.11 fail to parse source when a collection runs
+    finalizers in the middle of it (CPython gh-106905), and clients of every kind have finalizers."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
