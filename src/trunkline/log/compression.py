@@ -51,10 +51,17 @@ def compress(codec: int, data: Buffer) -> bytes:
     if codec == SNAPPY:
         return _compress_xerial(memoryview(data))
     if codec == LZ4:
-        return bytes(cramjam.lz4.compress(bytes(data)))
+        return _compress_lz4(bytes(data))
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(bytes(data)))
     raise CorruptBatch(f"unknown compression codec {codec}")
+
+
+def _compress_lz4(data: bytes) -> bytes:
+    """A frame of independent blocks: Kafka's Java code refuses linked ones, which are the library's default."""
+    frame = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+    frame.compress(data)
+    return bytes(frame.finish())
 
 
 def decompress(codec: int, data: Buffer, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Buffer:
