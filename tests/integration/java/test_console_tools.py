@@ -1,0 +1,133 @@
+"""Kafka's own command-line tools, as its scripts run them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.java.jvm import java
+from tests.integration.server import RunningBroker
+from trunkline.bench.apache_kafka import classpath
+
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java")]
+
+TOOL_SECONDS = 90.0
+Unique = Callable[[str], str]
+
+
+def tool(broker: RunningBroker, main_class: str, *arguments: str, stdin: str = "") -> str:
+    """Run one tool against the broker; its exit code must be 0."""
+    where = ("--bootstrap-server", broker.bootstrap)
+    done = java(classpath(), [main_class, *where, *arguments], TOOL_SECONDS, stdin)
+    assert done.returncode == 0, f"{main_class} exited with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+CONFIGS = "kafka.admin.ConfigCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+
+
+def test_kafka_topics_creates_describes_and_deletes(broker: RunningBroker, unique: Unique) -> None:
+    topic = unique("tool")
+    created = tool(broker, TOPICS, "--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=99000")
+    assert f"Created topic {topic}." in created
+    described = tool(broker, TOPICS, "--describe", "--topic", topic)
+    assert "PartitionCount: 3" in described
+    assert "retention.ms=99000" in described
+    assert described.count("Leader: 1") == 3
+    tool(broker, TOPICS, "--delete", "--topic", topic)
+    assert topic not in tool(broker, TOPICS, "--list").split()
+
+
+def test_console_producer_consumer_groups_and_offsets(broker: RunningBroker, unique: Unique) -> None:
+    topic, group = unique("tool"), unique("group")
+    lines = "".join(f"key{i}:value{i}\n" for i in range(50))
+    tool(
+        broker,
+        PRODUCER,
+        "--topic",
+        topic,
+        "--reader-property",
+        "parse.key=true",
+        "--reader-property",
+        "key.separator=:",
+        stdin=lines,
+    )
+    shown = tool(
+        broker, CONSUMER, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "50",
+        "--formatter-property", "print.key=true", "--formatter-property", "key.separator=:",
+        "--timeout-ms", "30000",
+    )  # fmt: skip
+    assert shown.splitlines() == lines.splitlines()
+    assert f"{topic}:0:50" in tool(broker, OFFSETS, "--topic", topic)
+    described = tool(broker, GROUPS, "--describe", "--group", group)
+    row = next(line.split() for line in described.splitlines() if line.startswith(group))
+    assert row[1:6] == [topic, "0", "50", "50", "0"], "committed, end and lag"
+    reset = tool(broker, GROUPS, "--group", group, "--topic", topic, "--reset-offsets", "--to-offset", "7", "--execute")
+    assert re.search(rf"{topic}\s+0\s+7\b", reset)
+    tool(broker, GROUPS, "--delete", "--group", group)
+
+
+def test_console_consumer_with_the_modern_protocol(broker: RunningBroker, unique: Unique) -> None:
+    topic, group = unique("tool"), unique("group")
+    tool(broker, PRODUCER, "--topic", topic, stdin="one\ntwo\n")
+    shown = tool(
+        broker, CONSUMER, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "2",
+        "--command-property", "group.protocol=consumer", "--timeout-ms", "30000",
+    )  # fmt: skip
+    assert shown.split() == ["one", "two"]
+    assert group in tool(broker, GROUPS, "--list")
+
+
+def test_kafka_configs_alters_and_describes(broker: RunningBroker, unique: Unique) -> None:
+    topic = unique("tool")
+    tool(broker, TOPICS, "--create", "--topic", topic)
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    tool(broker, CONFIGS, *entity, "--alter", "--add-config", "cleanup.policy=compact,segment.ms=60000")
+    described = tool(broker, CONFIGS, *entity, "--describe")
+    assert "cleanup.policy=compact" in described
+    assert "segment.ms=60000" in described
+
+
+def test_kafka_transactions_lists(broker: RunningBroker, unique: Unique) -> None:
+    listed = tool(broker, TRANSACTIONS, "list")
+    assert listed.split()[:2] == ["TransactionalId", "Coordinator"]
+
+
+def test_kafka_broker_api_versions_knows_every_api_that_it_needs(broker: RunningBroker) -> None:
+    shown = tool(broker, API_VERSIONS)
+    for api in ("Produce", "Fetch", "Metadata", "ConsumerGroupHeartbeat", "EndTxn", "DescribeTopicPartitions"):
+        line = next(line for line in shown.splitlines() if line.strip().startswith(f"{api}("))
+        assert "[usable:" in line, line
+
+
+def test_kafka_producer_perf_test_loses_nothing(broker: RunningBroker, unique: Unique) -> None:
+    topic = unique("perf")
+    shown = tool(
+        broker, PERFORMANCE, "--topic", topic, "--num-records", "20000", "--record-size", "200", "--throughput", "-1",
+        "--command-property", "acks=all",
+    )  # fmt: skip
+    assert "20000 records sent" in shown
+    assert f"{topic}:0:20000" in tool(broker, OFFSETS, "--topic", topic)
+
+
+@pytest.mark.ours_only("Kafka's data directory is its own affair")
+def test_kafka_dump_log_reads_our_segments(broker: RunningBroker, unique: Unique) -> None:
+    topic = unique("dump")
+    tool(broker, PRODUCER, "--topic", topic, "--compression-codec", "zstd", stdin="a\nb\nc\n")
+    segment = next((broker.data / f"{topic}-0").glob("*.log"))
+    done = java(classpath(), [DUMP, "--files", str(segment), "--print-data-log"], TOOL_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "compresscodec: zstd" in done.stdout
+    assert "isvalid: true" in done.stdout
+    assert re.findall(r"payload: (\w)$", done.stdout, re.MULTILINE) == ["a", "b", "c"]
