@@ -1,0 +1,34 @@
+#!/bin/sh
+# Install the system programs named as arguments, where they are missing: with apt-get if we may, else say how.
+set -u
+
+package_of() {
+	case "$1" in
+	kcat) echo kcat ;;
+	java) echo openjdk-17-jdk-headless ;;
+	mvn) echo maven ;;
+	*) echo "$1" ;;
+	esac
+}
+
+missing=""
+for program in "$@"; do
+	command -v "$program" >/dev/null 2>&1 || missing="$missing $(package_of "$program")"
+done
+[ -z "$missing" ] && exit 0
+
+echo "==> installing system packages:$missing"
+if ! command -v apt-get >/dev/null 2>&1; then
+	echo "These programs are needed and missing:$missing. Install them with your system's package manager, then try again." >&2
+	exit 1
+fi
+if [ "$(id -u)" -eq 0 ]; then
+	as_root=""
+elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+	as_root="sudo"
+else
+	echo "Run this as root, then try again: apt-get update && apt-get install -y$missing" >&2
+	exit 1
+fi
+# shellcheck disable=SC2086
+$as_root apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
