@@ -1,0 +1,79 @@
+"""What a store must remember of its partitions beside their files, and whether it was closed in order.
+
+On disk in the data directory:
+
+    checkpoint.json   per partition: log start offset, recovery point (everything before is fsynced), end offset,
+                      base offset and size of the active segment. Replaced as a whole; a crash leaves the old or the new.
+    .clean_shutdown   an empty file, made by `close` after everything is on disk and removed by the next start before
+                      anything is appended. While it is there, end offsets and sizes may be trusted without a scan.
+
+Losing the checkpoint costs a full scan and the effect of trims within a segment; a damaged one counts as lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from trunkline.log.embedded.files import fsync_directory, write_atomically
+from trunkline.log.errors import StorageFailure
+
+_FORMAT = 1
+
+
+class PartitionMark(NamedTuple):
+    log_start_offset: int
+    recovery_point: int
+    end_offset: int
+    active_base_offset: int
+    active_size_bytes: int
+
+
+NO_MARK = PartitionMark(0, 0, 0, 0, -1)
+
+
+class Checkpoint:
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._path = os.path.join(directory, "checkpoint.json")
+        self._clean_path = os.path.join(directory, ".clean_shutdown")
+
+    def load(self) -> dict[str, PartitionMark]:
+        try:
+            with open(self._path, "rb") as file:
+                document = json.load(file)
+            if document["format"] != _FORMAT:
+                raise StorageFailure(self._path, f"format {document['format']} is not known to this version")
+            return {name: PartitionMark(*map(int, fields)) for name, fields in document["partitions"].items()}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StorageFailure(self._path, error.strerror or "cannot be read") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+    def save(self, marks: Mapping[str, PartitionMark]) -> None:
+        document = {"format": _FORMAT, "partitions": {name: list(mark) for name, mark in marks.items()}}
+        try:
+            write_atomically(self._path, json.dumps(document, separators=(",", ":")).encode(), durable=True)
+        except OSError as error:
+            raise StorageFailure(self._path, error.strerror or "cannot be written") from None
+
+    def take_clean_mark(self) -> bool:
+        """True if the last shutdown was clean. The mark is gone, durably, when this returns."""
+        try:
+            os.unlink(self._clean_path)
+            fsync_directory(self._directory)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StorageFailure(self._directory, f"cannot write to the data directory: {error.strerror}") from None
+        return True
+
+    def put_clean_mark(self) -> None:
+        try:
+            write_atomically(self._clean_path, b"", durable=True)
+        except OSError as error:
+            raise StorageFailure(self._clean_path, error.strerror or "cannot be written") from None

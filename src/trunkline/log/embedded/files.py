@@ -1,0 +1,104 @@
+"""Descriptors of segment files, at most `max_open_files` of them, the least recently used closed first.
+
+Only the event loop's thread opens, evicts and forgets. Another thread may use a descriptor while it is pinned: a pinned
+file is closed only when its last pin goes, so a read in a thread never meets a descriptor that was closed or used again.
+Closing a file does not lose what was written to it: syncing is by path (see committer).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+
+from trunkline.log.errors import StorageFailure
+
+
+class OpenFile:
+    __slots__ = ("fd", "forgotten", "path", "pins")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+        self.pins = 0
+        self.forgotten = False
+
+
+class FilePool:
+    def __init__(self, max_open_files: int) -> None:
+        self._max_open_files = max(1, max_open_files)
+        self._open: OrderedDict[str, OpenFile] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def fd(self, path: str, *, create: bool = False) -> int:
+        """The descriptor of the file at `path`, open for reading and writing."""
+        found = self._open.get(path)
+        if found is None:
+            found = self._add(path, create)
+        else:
+            self._open.move_to_end(path)
+        return found.fd
+
+    def pin(self, path: str) -> OpenFile:
+        self.fd(path)
+        file = self._open[path]
+        file.pins += 1
+        return file
+
+    def unpin(self, file: OpenFile) -> None:
+        file.pins -= 1
+        if file.forgotten and file.pins == 0:
+            os.close(file.fd)
+
+    def forget(self, path: str) -> None:
+        """Close the file, because it is about to be removed or replaced."""
+        file = self._open.pop(path, None)
+        if file is not None:
+            self._let_go(file)
+
+    def close(self) -> None:
+        while self._open:
+            self._let_go(self._open.popitem()[1])
+
+    def _add(self, path: str, create: bool) -> OpenFile:
+        while len(self._open) >= self._max_open_files:
+            self._let_go(self._open.popitem(last=False)[1])
+        try:
+            fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StorageFailure(path, error.strerror or "cannot be opened") from None
+        file = self._open[path] = OpenFile(path, fd)
+        return file
+
+    @staticmethod
+    def _let_go(file: OpenFile) -> None:
+        file.forgotten = True
+        if file.pins == 0:
+            os.close(file.fd)
+
+
+def fsync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomically(path: str, content: bytes, *, durable: bool) -> None:
+    """Replace a file as a whole: a crash leaves the old or the new content, never a mixture."""
+    temporary = path + ".tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(temporary, path)
+    if durable:
+        fsync_directory(os.path.dirname(path))

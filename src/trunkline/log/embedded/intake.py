@@ -1,0 +1,156 @@
+"""What a client's batches must be before they may enter a partition.
+
+Everything is checked before anything is written, so an append of several batches is taken or refused as a whole. Records are
+decoded only where the topic's settings demand it: to recompress, to stamp with the broker's time, or to see that every
+record has a key.
+"""
+
+from __future__ import annotations
+
+from trunkline.log import batch as layout
+from trunkline.log import compression as codecs
+from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Record, crc32c_of
+from trunkline.log.config import LONG_MAX, TopicConfig
+from trunkline.log.errors import BatchTooLarge, CorruptBatch, InvalidRecord, InvalidTimestamp, UnsupportedFormat
+from trunkline.log.store import Buffer
+
+_MIN_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
+
+
+class Intake:
+    """The checks of one topic; made anew when its settings change."""
+
+    __slots__ = (
+        "_after_ms",
+        "_before_ms",
+        "_codec",
+        "_config",
+        "_max_decompressed_bytes",
+        "_max_message_bytes",
+        "_plain",
+    )
+
+    def __init__(self, config: TopicConfig, max_decompressed_bytes: int) -> None:
+        self._config = config
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._max_message_bytes = config.max_message_bytes
+        self._codec = None if config.compression_type == "producer" else codecs.CODEC_NUMBERS[config.compression_type]
+        self._plain = not (config.log_append_time or config.compacted or self._codec is not None)
+        self._after_ms = config.timestamp_after_max_ms
+        self._before_ms = config.timestamp_before_max_ms
+
+    def admit(self, buffer: Buffer, now_ms: int) -> list[tuple[BatchHeader, memoryview]]:
+        """Check every batch in the buffer; returns them as they shall be written."""
+        view = memoryview(buffer)
+        if view.itemsize != 1 or view.ndim != 1:
+            view = view.cast("B")
+        size = len(view)
+        admitted: list[tuple[BatchHeader, memoryview]] = []
+        position = 0
+        while True:
+            left = size - position
+            if left < HEADER_BYTES:
+                raise _too_short(view, position)
+            header = BatchHeader._make(HEADER.unpack_from(view, position))
+            length = header.batch_length + LENGTH_PREFIX_BYTES
+            if header.magic != 2:
+                raise _wrong_magic(header.magic)
+            if length > left or length < HEADER_BYTES:
+                raise CorruptBatch(f"batch claims {length} bytes where {left} are left")
+            if length > self._max_message_bytes:
+                raise BatchTooLarge(
+                    f"the batch has {length} bytes; max.message.bytes of the topic is {self._max_message_bytes}"
+                )
+            batch = view if left == size == length else view[position : position + length]
+            if crc32c_of(batch[21:]) != header.crc:
+                raise CorruptBatch("the batch does not match its checksum")
+            self._check(header, now_ms)
+            if not self._plain:
+                header, batch = self._transform(header, batch, now_ms)
+            admitted.append((header, batch))
+            position += length
+            if position == size:
+                return admitted
+
+    def _check(self, header: BatchHeader, now_ms: int) -> None:
+        count = header.record_count
+        if count <= 0 or header.last_offset_delta != count - 1:
+            raise InvalidRecord(f"batch of {count} records with last offset delta {header.last_offset_delta}")
+        attributes = header.attributes
+        if attributes & layout.CONTROL:
+            raise InvalidRecord("clients may not write control batches")
+        if attributes & layout.CODEC_MASK >= len(codecs.CODEC_NAMES):
+            raise CorruptBatch(f"unknown compression codec {attributes & layout.CODEC_MASK}")
+        if header.producer_id >= 0:
+            if header.producer_epoch < 0 or header.base_sequence < 0:
+                raise InvalidRecord(
+                    f"batch of producer {header.producer_id} has epoch {header.producer_epoch}, sequence {header.base_sequence}"
+                )
+        elif attributes & layout.TRANSACTIONAL:
+            raise InvalidRecord("transactional batch without a producer id")
+        if not self._config.log_append_time:
+            if attributes & layout.LOG_APPEND_TIME:
+                raise InvalidTimestamp("the batch claims the broker's timestamps and the topic keeps the producer's")
+            newest = header.max_timestamp_ms
+            if newest - now_ms > self._after_ms or (
+                self._before_ms != LONG_MAX and newest >= 0 and now_ms - header.base_timestamp_ms > self._before_ms
+            ):
+                raise InvalidTimestamp(
+                    f"timestamps {header.base_timestamp_ms} to {newest} lie too far from the broker's time {now_ms}"
+                )
+
+    def _transform(self, header: BatchHeader, batch: memoryview, now_ms: int) -> tuple[BatchHeader, memoryview]:
+        recompress = self._codec is not None and self._codec != header.codec
+        if not (recompress or self._config.compacted):
+            return _stamp(header, batch, now_ms)
+        records = list(layout.iter_records(batch, self._max_decompressed_bytes))
+        if self._config.compacted and any(record.key is None for record in records):
+            raise InvalidRecord("a record without a key cannot be stored in a compacted topic")
+        if recompress:
+            header, batch = self._recompress(header, records)
+            if len(batch) > self._max_message_bytes:
+                raise BatchTooLarge(
+                    f"the batch has {len(batch)} bytes as {self._config.compression_type}; "
+                    f"max.message.bytes of the topic is {self._max_message_bytes}"
+                )
+        return _stamp(header, batch, now_ms) if self._config.log_append_time else (header, batch)
+
+    def _recompress(self, header: BatchHeader, records: list[Record]) -> tuple[BatchHeader, memoryview]:
+        built = layout.build_batch(
+            records,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.transactional,
+            compression="none" if self._config.compression_type == "uncompressed" else self._config.compression_type,
+        )
+        return layout.parse_header(built), memoryview(built)
+
+
+def _stamp(header: BatchHeader, batch: memoryview, now_ms: int) -> tuple[BatchHeader, memoryview]:
+    """Give the batch the broker's time: one timestamp in the header stands for every record."""
+    built = layout.seal_batch(
+        batch[HEADER_BYTES:],
+        base_offset=header.base_offset,
+        attributes=header.attributes | layout.LOG_APPEND_TIME,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp_ms=header.base_timestamp_ms,
+        max_timestamp_ms=now_ms,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=header.record_count,
+    )
+    return layout.parse_header(built), memoryview(built)
+
+
+def _too_short(view: memoryview, position: int) -> Exception:
+    if len(view) - position > layout.MAGIC_POSITION and view[position + layout.MAGIC_POSITION] in (0, 1):
+        return _wrong_magic(view[position + layout.MAGIC_POSITION])
+    return CorruptBatch(f"{len(view) - position} bytes are too few for a record batch")
+
+
+def _wrong_magic(magic: int) -> Exception:
+    if magic in (0, 1):
+        return UnsupportedFormat(f"message format v{magic} is not stored; send v2 record batches (Kafka 0.11 or later)")
+    return CorruptBatch(f"batch has magic {magic}, not 2")

@@ -1,0 +1,353 @@
+"""A partition: segments, producers' state, and the ends of the log.
+
+On disk: the directory `<topic>-<partition>` with the files of its segments (see segment) and producer snapshots (see producers).
+
+What always holds, on the event loop's thread, which is the only one that changes a partition:
+
+- segments are sorted by base offset, the last is the active one, and every offset before `end_offset` was given once;
+- `append` checks everything, then writes with one `pwritev`, then changes memory; a failed write is cut back, so file and
+  memory agree and the partition can go on when there is room again;
+- `dirty_files` are those with bytes that no commit has been asked for; a commit takes all of them, so a batch that is on disk
+  has everything before it on disk;
+- once `fail` was called the partition refuses everything until the store is restarted.
+
+A crash leaves a prefix of the batches, perhaps with a torn one at the end (see recovery).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable
+
+from trunkline.clock import Clock
+from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_batches, read_marker
+from trunkline.log.config import LONG_MAX, TopicConfig
+from trunkline.log.embedded.checkpoint import PartitionMark
+from trunkline.log.embedded.files import FilePool, write_atomically
+from trunkline.log.embedded.intake import Intake
+from trunkline.log.embedded.limits import StoreLimits
+from trunkline.log.embedded.producers import ProducerTable, SequenceRange
+from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, Segment, offset_name
+from trunkline.log.errors import StorageFailure
+from trunkline.log.store import Appended, Bounds, Buffer, TopicPartition
+
+_logger = logging.getLogger(__name__)
+LEADER_EPOCH = 0
+_MAX_WRITE_BUFFERS = 1000  # below IOV_MAX; two per batch
+_KEPT_SNAPSHOTS = 2
+
+
+class Partition:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        directory: str,
+        config: TopicConfig,
+        *,
+        pool: FilePool,
+        clock: Clock,
+        limits: StoreLimits,
+        request_sync: Callable[[Partition], None],
+    ) -> None:
+        self.tp = tp
+        self.directory = directory
+        self.pool = pool
+        self.clock = clock
+        self.limits = limits
+        self.segments: list[Segment] = []
+        self.producers = ProducerTable()
+        self.log_start_offset = 0
+        self.end_offset = 0
+        self.recovery_point = 0
+        self.failure: StorageFailure | None = None
+        self.dirty_files: set[str] = set()
+        self.dirty_directory = False
+        self.unsynced_records = 0
+        self.sync_scheduled = False
+        self.watchers: dict[Callable[[], None], None] = {}
+        self.positions: dict[int, tuple[Segment, int]] = {}
+        self.cleaned_to = 0  # offsets before this one were compacted
+        self._request_sync = request_sync
+        self._bounds: Bounds | None = None
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        self.config = config
+        self._intake = Intake(config, self.limits.max_decompressed_bytes)
+        self._roll_at_timestamp_ms: int | None = None
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self.producers.first_unstable_offset
+        return self.end_offset if unstable is None else unstable
+
+    def bounds(self) -> Bounds:
+        if self.failure is not None:
+            raise self.failure
+        if self._bounds is None:
+            self._bounds = Bounds(self.log_start_offset, self.end_offset, self.last_stable_offset, LEADER_EPOCH)
+        return self._bounds
+
+    def mark(self) -> PartitionMark:
+        """What the checkpoint keeps. A size of -1 never matches: a failed partition is not to be trusted unscanned."""
+        active = self.segments[-1]
+        size = active.size if self.failure is None else -1
+        return PartitionMark(self.log_start_offset, self.recovery_point, self.end_offset, active.base_offset, size)
+
+    def fail(self, failure: StorageFailure) -> None:
+        """Refuse everything from now on."""
+        if self.failure is None:
+            self.failure = failure
+            _logger.error("partition %s failed: %s", self.tp, failure)
+        self.changed()
+
+    def changed(self) -> None:
+        """Forget derived state and wake everyone who waits for a change."""
+        self._bounds = None
+        if self.watchers:
+            for wake in tuple(self.watchers):
+                try:
+                    wake()
+                except Exception:
+                    _logger.exception("a watcher of %s failed", self.tp)
+
+    # -- append ------------------------------------------------------------------------------------------------------
+
+    def append(self, buffer: Buffer) -> Appended:
+        """Check and write a client's batches."""
+        if self.failure is not None:
+            raise self.failure
+        now_ms = self.clock.wall_ms()
+        batches = self._intake.admit(buffer, now_ms)
+        if len(batches) == 1:
+            header = batches[0][0]
+            if header.producer_id >= 0:
+                duplicate = self.producers.find_duplicate(header)
+                if duplicate is not None:
+                    return self._duplicate(duplicate.base_offset, duplicate.last_offset)
+                self.producers.check(header)
+        elif any(header.producer_id >= 0 for header, _ in batches):
+            repeated = self._drop_duplicates(batches, now_ms)
+            if not batches:
+                return self._duplicate(repeated[0].base_offset, repeated[-1].last_offset)
+        base_offset = self.end_offset
+        self._write(batches)
+        for header, _ in batches:
+            if header.producer_id >= 0:
+                self.producers.apply(header, base_offset, now_ms)
+            base_offset += header.last_offset_delta + 1
+        return self._appended(base_offset, now_ms)
+
+    def append_marker(self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int) -> Appended:
+        """Write the control batch that ends a producer's transaction."""
+        if self.failure is not None:
+            raise self.failure
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        now_ms = self.clock.wall_ms()
+        batch = build_marker(
+            producer_id, producer_epoch, commit=commit, coordinator_epoch=coordinator_epoch, timestamp_ms=now_ms
+        )
+        batches = list(iter_batches(batch))
+        marker = read_marker(batch)
+        assert marker is not None
+        offset = self.end_offset
+        self._write(batches)
+        aborted = self.producers.apply_marker(batches[0][0], marker, offset, now_ms)
+        if aborted is not None:
+            try:
+                self.dirty_files.add(self.active.add_aborted(aborted))
+                self.dirty_directory = True
+            except StorageFailure as failure:
+                # The marker stands but readers would not skip the records that it aborts.
+                self.fail(failure)
+                raise
+        return self._appended(offset + 1, now_ms)
+
+    def _appended(self, end_offset: int, now_ms: int) -> Appended:
+        base_offset = self.end_offset
+        self.end_offset = end_offset
+        if self.config.flush_messages != LONG_MAX:
+            self.unsynced_records += end_offset - base_offset
+            if self.unsynced_records >= self.config.flush_messages:
+                self.sync()
+        self.changed()
+        stamp = now_ms if self.config.log_append_time else -1
+        return Appended(base_offset, end_offset - 1, stamp, self.log_start_offset)
+
+    def sync(self) -> None:
+        self.unsynced_records = 0
+        self._request_sync(self)
+
+    def _duplicate(self, base_offset: int, last_offset: int) -> Appended:
+        return Appended(base_offset, last_offset, -1, self.log_start_offset, duplicate=True)
+
+    def _drop_duplicates(self, batches: list[tuple[BatchHeader, memoryview]], now_ms: int) -> list[SequenceRange]:
+        """Check a sequence of batches, each in the light of those before it, on a copy of the producers' state."""
+        trial = self.producers.fork({header.producer_id for header, _ in batches})
+        repeated: list[SequenceRange] = []
+        fresh: list[tuple[BatchHeader, memoryview]] = []
+        offset = self.end_offset
+        for header, batch in batches:
+            if header.producer_id >= 0:
+                duplicate = trial.find_duplicate(header)
+                if duplicate is not None:
+                    repeated.append(duplicate)
+                    continue
+                trial.check(header)
+                trial.apply(header, offset, now_ms)
+            fresh.append((header, batch))
+            offset += header.last_offset_delta + 1
+        batches[:] = fresh
+        return repeated
+
+    def _write(self, batches: list[tuple[BatchHeader, memoryview]]) -> None:
+        """Write batches at the end of the log, at the offsets that follow it, and index them."""
+        size = 0
+        offset = self.end_offset
+        parts: list[Buffer] = []
+        for header, batch in batches:
+            parts.append(PREFIX.pack(offset, header.batch_length, LEADER_EPOCH))
+            parts.append(batch[PREFIX.size :])
+            size += len(batch)
+            offset += header.last_offset_delta + 1
+        segment = self.segments[-1]
+        if segment.size and self._must_roll(segment, size, offset - 1, batches[-1][0].max_timestamp_ms):
+            self.roll()
+            segment = self.segments[-1]
+        fresh = segment.size == 0
+        fd = self.pool.fd(segment.log_path, create=fresh)
+        interval_bytes = self.config.index_interval_bytes
+        if not segment.loaded:
+            segment.load(fd, interval_bytes)
+        if fresh:
+            self.dirty_directory = True
+        _write_at(fd, segment.log_path, parts, segment.size, size)
+        offset = self.end_offset
+        for header, batch in batches:
+            segment.note(header, offset, len(batch), interval_bytes)
+            offset += header.last_offset_delta + 1
+        self.dirty_files.add(segment.log_path)
+
+    # -- roll --------------------------------------------------------------------------------------------------------
+
+    def _must_roll(self, segment: Segment, size: int, last_offset: int, timestamp_ms: int) -> bool:
+        config = self.config
+        if segment.size + size > config.segment_bytes or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if self._roll_at_timestamp_ms is None:
+            self._roll_at_timestamp_ms = self._age_limit(segment)
+        if timestamp_ms > self._roll_at_timestamp_ms:
+            return True
+        return segment.index_full(config.segment_index_bytes)
+
+    def _age_limit(self, segment: Segment) -> int:
+        """The timestamp from which on a batch opens a new segment. Jitter spreads rolls; the path makes it repeatable."""
+        config = self.config
+        jitter_ms = zlib.crc32(segment.log_path.encode()) % config.segment_jitter_ms if config.segment_jitter_ms else 0
+        first_ms = segment.first_timestamp_ms(self.pool.fd(segment.log_path))
+        return (
+            (first_ms if first_ms >= 0 else segment.created_ms) + config.segment_ms - min(jitter_ms, config.segment_ms)
+        )
+
+    def roll(self) -> None:
+        """Close the active segment and begin the next at the end of the log."""
+        old = self.segments[-1]
+        assert self.end_offset > old.base_offset
+        old.load(self.pool.fd(old.log_path), self.config.index_interval_bytes)
+        written = old.write_indexes()
+        written.append(self.write_snapshot())
+        new = Segment(self.directory, self.end_offset, size=0, created_ms=self.clock.wall_ms(), new=True)
+        self.pool.fd(new.log_path, create=True)
+        self.segments.append(new)
+        self.dirty_files.update(written)
+        self.dirty_directory = True
+        self._roll_at_timestamp_ms = None
+        self._prune_snapshots()
+        self._request_sync(self)
+
+    def write_snapshot(self) -> str:
+        """Save the producers' state as of the end of the log; returns the file written."""
+        path = os.path.join(self.directory, offset_name(self.end_offset) + ".snapshot")
+        try:
+            write_atomically(path, self.producers.encode(), durable=False)
+        except OSError as error:
+            raise StorageFailure(path, error.strerror or "cannot be written") from None
+        return path
+
+    def _prune_snapshots(self) -> None:
+        try:
+            names = sorted(name for name in os.listdir(self.directory) if name.endswith(".snapshot"))
+            for name in names[:-_KEPT_SNAPSHOTS]:
+                os.unlink(os.path.join(self.directory, name))
+        except OSError as error:
+            _logger.warning("old producer snapshots of %s stay: %s", self.tp, error)
+
+    # -- segments by offset ------------------------------------------------------------------------------------------
+
+    def segment_number(self, offset: int) -> int:
+        """The number of the segment in which `offset` lies, or would lie."""
+        return max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1)
+
+    def drop_before(self, offset: int) -> list[Segment]:
+        """Take out the closed segments that lie wholly before `offset`; the caller removes their files."""
+        count = 0
+        while count + 1 < len(self.segments) and self.segments[count + 1].base_offset <= offset:
+            count += 1
+        dropped, self.segments = self.segments[:count], self.segments[count:]
+        if dropped:
+            self.positions.clear()
+            for segment in dropped:
+                self.pool.forget(segment.log_path)
+        return dropped
+
+    def raise_log_start(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.changed()
+
+    def close(self) -> None:
+        """Write what a clean start relies on. The caller has fsynced the log."""
+        if self.failure is not None:
+            return
+        active = self.segments[-1]
+        if active.loaded:
+            self.dirty_files.update(active.write_indexes())
+        if len(self.producers):
+            self.dirty_files.add(self.write_snapshot())
+
+
+def _write_at(fd: int, path: str, parts: list[Buffer], position: int, size: int) -> None:
+    """Write all of `parts` at `position`, or nothing."""
+    try:
+        if len(parts) <= _MAX_WRITE_BUFFERS:
+            written = os.pwritev(fd, parts, position)
+            if written == size:
+                return
+        else:
+            written = 0
+        rest = memoryview(b"".join(parts))[written:]
+        while rest:
+            count = os.pwrite(fd, rest, position + written)
+            if count == 0:
+                raise OSError(5, "the file takes no more bytes")
+            rest = rest[count:]
+            written += count
+    except OSError as error:
+        try:
+            os.ftruncate(fd, position)
+        except OSError as second:
+            _logger.error("%s keeps bytes of a failed write past position %d: %s", path, position, second)
+        raise StorageFailure(path, error.strerror or "cannot be written") from None

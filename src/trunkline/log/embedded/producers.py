@@ -1,0 +1,263 @@
+"""What a partition remembers of its idempotent and transactional producers.
+
+Per producer id: the epoch, the sequence ranges and offsets of its last five batches, the epoch of the coordinator that ended
+its last transaction, and the first offset of the transaction that is open. From this follow
+
+- duplicates: a batch that equals one of the last five is answered with the offsets it has; older ones are refused as such;
+- gaps: the next batch must begin where the last one ended (sequence numbers wrap at 2^31-1); a producer that the partition
+  does not know may begin anywhere, since its state may have expired; a new epoch begins at 0;
+- fencing: a lower epoch is refused;
+- the last stable offset: the smallest first offset of an open transaction.
+
+On disk: `<20-digit offset>.snapshot`, the state after every batch before that offset: 4 bytes CRC-32C of the rest, then JSON.
+Written when a segment is rolled and when the store is closed. It is a shortcut, never the truth: recovery takes
+the newest one that is whole and not past the log's end, and reads the batch headers after it. After a crash state is
+therefore exactly what the batches in the log say.
+
+A producer that was idle for `producer_expiry_ms` outside of a transaction is forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trunkline.log.batch import (
+    MAX_SEQUENCE,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+    BatchHeader,
+    Marker,
+    advance_sequence,
+    crc32c_of,
+)
+from trunkline.log.embedded.aborted import AbortedEntry
+from trunkline.log.errors import DuplicateSequence, InvalidTransactionState, OutOfOrderSequence, ProducerFenced
+from trunkline.log.store import ProducerState
+
+REMEMBERED_BATCHES = 5
+_CRC = struct.Struct(">I")
+_FORMAT = 1
+_NO_COORDINATOR = -1
+
+
+class SequenceRange(NamedTuple):
+    """One stored batch of a producer."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+
+
+class Producer:
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "transaction_start_offset")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: list[SequenceRange] = []
+        self.coordinator_epoch = _NO_COORDINATOR
+        self.last_timestamp_ms = 0
+        self.transaction_start_offset: int | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+class ProducerTable:
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+        # By producer id. A transaction is entered when it begins, so the values ascend and the first is the oldest.
+        self._open_transactions: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        return next(iter(self._open_transactions.values()), None)
+
+    # -- checks: raise or answer, change nothing ---------------------------------------------------------------------
+
+    def find_duplicate(self, header: BatchHeader) -> SequenceRange | None:
+        """The stored batch that this one repeats, if it is one of the last five."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in producer.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return batch
+        return None
+
+    def check(self, header: BatchHeader) -> None:
+        """Refuse a client's batch that does not follow what its producer sent before."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return
+        if header.producer_epoch < producer.epoch:
+            raise ProducerFenced(
+                f"producer {header.producer_id} has epoch {header.producer_epoch}; epoch {producer.epoch} was seen"
+            )
+        if producer.transaction_start_offset is not None and not header.attributes & TRANSACTIONAL:
+            raise InvalidTransactionState(
+                f"producer {header.producer_id} sent a non-transactional batch inside a transaction"
+            )
+        check_sequence(producer, header)
+
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return
+        if producer_epoch < producer.epoch:
+            raise ProducerFenced(
+                f"marker of producer {producer_id} has epoch {producer_epoch}; epoch {producer.epoch} was seen"
+            )
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise InvalidTransactionState(
+                f"marker of producer {producer_id} comes from coordinator epoch {coordinator_epoch}; "
+                f"epoch {producer.coordinator_epoch} was seen"
+            )
+
+    # -- changes: what is in the log is taken as it is ---------------------------------------------------------------
+
+    def apply(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Take in a data batch that stands in the log at `base_offset`."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            producer = self._producers[header.producer_id] = Producer(header.producer_epoch)
+        elif producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        if header.base_sequence >= 0:
+            batches = producer.batches
+            batches.append(
+                SequenceRange(
+                    header.base_sequence, header.last_sequence, base_offset, base_offset + header.last_offset_delta
+                )
+            )
+            if len(batches) > REMEMBERED_BATCHES:
+                del batches[0]
+        producer.last_timestamp_ms = now_ms
+        if header.attributes & TRANSACTIONAL and producer.transaction_start_offset is None:
+            producer.transaction_start_offset = base_offset
+            self._open_transactions[header.producer_id] = base_offset
+
+    def apply_marker(self, header: BatchHeader, marker: Marker, offset: int, now_ms: int) -> AbortedEntry | None:
+        """Take in a marker that stands in the log; returns what the aborted index must learn."""
+        producer_id = header.producer_id
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(header.producer_epoch)
+        elif producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_timestamp_ms = now_ms
+        first_offset = producer.transaction_start_offset
+        if first_offset is None:
+            return None
+        producer.transaction_start_offset = None
+        del self._open_transactions[producer_id]
+        if marker.commit:
+            return None
+        stable = self.first_unstable_offset
+        return AbortedEntry(producer_id, first_offset, offset, offset + 1 if stable is None else stable)
+
+    def expire(self, before_ms: int) -> None:
+        """Forget producers that were last heard of before this time and have no open transaction."""
+        gone = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if producer.transaction_start_offset is None and producer.last_timestamp_ms < before_ms
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+
+    def fork(self, producer_ids: set[int]) -> ProducerTable:
+        """A copy that knows these producers only, to try batches on."""
+        copy = ProducerTable()
+        for producer_id in producer_ids & self._producers.keys():
+            old = self._producers[producer_id]
+            new = copy._producers[producer_id] = Producer(old.epoch)
+            new.batches = list(old.batches)
+            new.coordinator_epoch = old.coordinator_epoch
+            new.transaction_start_offset = old.transaction_start_offset
+        return copy
+
+    def last_kept_offsets(self) -> set[int]:
+        """The last offset of each producer: compaction keeps these batches, though empty, for their sequence numbers."""
+        return {producer.batches[-1].last_offset for producer in self._producers.values() if producer.batches}
+
+    def describe(self) -> list[ProducerState]:
+        return list(self._describe())
+
+    def _describe(self) -> Iterator[ProducerState]:
+        for producer_id, producer in self._producers.items():
+            yield ProducerState(
+                producer_id=producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp_ms=producer.last_timestamp_ms,
+                coordinator_epoch=producer.coordinator_epoch,
+                transaction_start_offset=producer.transaction_start_offset,
+            )
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        rows = [
+            [producer_id, p.epoch, p.coordinator_epoch, p.last_timestamp_ms, p.transaction_start_offset, p.batches]
+            for producer_id, p in self._producers.items()
+        ]
+        body = json.dumps({"format": _FORMAT, "producers": rows}, separators=(",", ":")).encode()
+        return _CRC.pack(crc32c_of(body)) + body
+
+    @classmethod
+    def decode(cls, raw: bytes) -> ProducerTable:
+        """ValueError unless the snapshot is whole."""
+        body = raw[_CRC.size :]
+        if len(raw) < _CRC.size or _CRC.unpack_from(raw)[0] != crc32c_of(body):
+            raise ValueError("checksum does not match")
+        document = json.loads(body)
+        if document["format"] != _FORMAT:
+            raise ValueError(f"unknown format {document['format']}")
+        table = cls()
+        for producer_id, epoch, coordinator_epoch, last_timestamp_ms, start, batches in document["producers"]:
+            producer = table._producers[producer_id] = Producer(epoch)
+            producer.coordinator_epoch = coordinator_epoch
+            producer.last_timestamp_ms = last_timestamp_ms
+            producer.transaction_start_offset = start
+            producer.batches = [SequenceRange(*batch) for batch in batches]
+        started = [(p.transaction_start_offset, key) for key, p in table._producers.items()]
+        table._open_transactions = {key: start for start, key in sorted((s, k) for s, k in started if s is not None)}
+        return table
+
+
+def check_sequence(producer: Producer, header: BatchHeader) -> None:
+    first = header.base_sequence
+    if first < 0:
+        return
+    if header.producer_epoch != producer.epoch:
+        if first != 0:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first}, not 0"
+            )
+        return
+    last = producer.last_sequence
+    expected = advance_sequence(last, 1) if last != NO_SEQUENCE else 0
+    if first == expected:
+        return
+    if last != NO_SEQUENCE and _is_before(header.last_sequence, expected):
+        raise DuplicateSequence(
+            f"producer {header.producer_id} repeats sequences {first} to {header.last_sequence}; the last stored is {last}"
+        )
+    raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {first}; {expected} was expected")
+
+
+def _is_before(sequence: int, other: int) -> bool:
+    """Whether `sequence` comes before `other` on the circle of sequence numbers."""
+    return 0 < ((other - sequence) & MAX_SEQUENCE) <= MAX_SEQUENCE // 2

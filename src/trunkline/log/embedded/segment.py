@@ -1,0 +1,321 @@
+"""A segment: a run of a partition's batches in one file.
+
+On disk in the partition's directory, named by the first offset that the segment may hold, in 20 digits:
+
+    <base>.log                    batches, verbatim, one after the other; nothing else
+    <base>.index, .timeindex      see index
+    <base>.txnindex               see aborted
+
+What always holds: batches lie in the order of their offsets and are never changed in place. Only the last segment of a
+partition grows. A compacted segment may lack offsets. A crash can leave a torn batch at the end of the last segment, and
+indexes that are old or missing.
+
+A batch is found from the index entry before it and a scan of headers from there: at most `index.interval.bytes` and one batch.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, MIN_BATCH_LENGTH, BatchHeader, check_crc
+from trunkline.log.embedded.aborted import AbortedEntry, decode_aborted, encode_aborted
+from trunkline.log.embedded.files import write_atomically
+from trunkline.log.embedded.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from trunkline.log.errors import CorruptBatch, StorageFailure
+
+_SCAN_WINDOW_BYTES = 16 << 10
+_CHECK_WINDOW_BYTES = 4 << 20
+MAX_RELATIVE_OFFSET = 2**31 - 1
+OFFSET_DIGITS = 20
+
+
+def offset_name(offset: int) -> str:
+    return f"{offset:0{OFFSET_DIGITS}d}"
+
+
+class TornLog(Exception):
+    """The file holds no whole, checksummed batch at `position`."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"no valid batch at position {position}: {reason}")
+        self.position = position
+
+
+class Location(NamedTuple):
+    """Where a batch begins, and what its header says."""
+
+    position: int
+    header: BatchHeader
+
+
+class Segment:
+    __slots__ = (
+        "_aborted", "_first_timestamp_ms", "_indexed_size", "_offset_index", "_time_index", "base_offset", "created_ms",
+        "indexes_changed", "last_indexed_position", "log_path", "max_timestamp_ms", "max_timestamp_offset", "size", "stem",
+    )  # fmt: skip
+
+    def __init__(self, directory: str, base_offset: int, *, size: int, created_ms: int, new: bool) -> None:
+        self.base_offset = base_offset
+        self.stem = os.path.join(directory, offset_name(base_offset))
+        self.log_path = self.stem + ".log"
+        self.size = size
+        self.created_ms = created_ms
+        self.indexes_changed = new
+        self.last_indexed_position = 0
+        self.max_timestamp_ms = -1
+        self.max_timestamp_offset = base_offset
+        self._first_timestamp_ms: int | None = None
+        self._offset_index: OffsetIndex | None = OffsetIndex() if new else None
+        self._time_index: TimeIndex | None = TimeIndex() if new else None
+        self._aborted: list[AbortedEntry] | None = [] if new else None
+
+    def __repr__(self) -> str:
+        return f"Segment({self.log_path}, {self.size} bytes)"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(self.stem + end for end in (".log", ".index", ".timeindex", ".txnindex"))
+
+    # -- growing -----------------------------------------------------------------------------------------------------
+
+    def note(self, header: BatchHeader, base_offset: int, size: int, interval_bytes: int) -> None:
+        """Take account of a batch of `size` bytes that was just written at the end."""
+        position = self.size
+        if header.max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = header.max_timestamp_ms
+            self.max_timestamp_offset = base_offset
+        if position == 0:
+            self._first_timestamp_ms = header.max_timestamp_ms
+        elif position - self.last_indexed_position > interval_bytes:
+            self.last_indexed_position = position
+            assert self._offset_index is not None
+            assert self._time_index is not None
+            self._offset_index.append(base_offset + header.last_offset_delta - self.base_offset, position)
+            self._time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+            self.indexes_changed = True
+        self.size = position + size
+
+    def index_full(self, max_index_bytes: int) -> bool:
+        if self._offset_index is None or self._time_index is None:
+            return False
+        return (
+            len(self._offset_index.raw) + OFFSET_ENTRY_BYTES > max_index_bytes
+            or len(self._time_index.raw) + TIME_ENTRY_BYTES > max_index_bytes
+        )
+
+    def write_indexes(self) -> list[str]:
+        """Put the indexes on disk as the segment is closed; returns the files written."""
+        if self._offset_index is None or self._time_index is None:
+            return []
+        before = len(self._time_index)
+        if self.max_timestamp_ms >= 0:
+            self._time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+        if not self.indexes_changed and len(self._time_index) == before:
+            return []
+        try:
+            write_atomically(self.stem + ".index", bytes(self._offset_index.raw), durable=False)
+            write_atomically(self.stem + ".timeindex", bytes(self._time_index.raw), durable=False)
+        except OSError as error:
+            raise StorageFailure(self.stem + ".index", error.strerror or "cannot be written") from None
+        self.indexes_changed = False
+        return [self.stem + ".index", self.stem + ".timeindex"]
+
+    # -- indexes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def loaded(self) -> bool:
+        return self._offset_index is not None
+
+    def load(self, fd: int, interval_bytes: int) -> OffsetIndex:
+        """Have the indexes in memory, from their files or, if these are missing or lie, from the log."""
+        if self._offset_index is not None and self._time_index is not None:
+            return self._offset_index
+        offsets, times = OffsetIndex(_read_file(self.stem + ".index")), TimeIndex(_read_file(self.stem + ".timeindex"))
+        if not self._trusted(fd, offsets, times, interval_bytes):
+            self.rebuild(fd, interval_bytes)
+            assert self._offset_index is not None
+            return self._offset_index
+        self._offset_index, self._time_index = offsets, times
+        if len(offsets):
+            self.last_indexed_position = offsets.entry(len(offsets) - 1)[1]
+        stamp, relative = times.last()
+        if stamp > self.max_timestamp_ms:
+            self.max_timestamp_ms, self.max_timestamp_offset = stamp, self.base_offset + relative
+        return offsets
+
+    def unload(self) -> None:
+        """Drop the indexes of a closed segment from memory; they are read again when needed."""
+        if not self.indexes_changed:
+            self._offset_index = self._time_index = None
+
+    def _trusted(self, fd: int, offsets: OffsetIndex, times: TimeIndex, interval_bytes: int) -> bool:
+        if self.size == 0:
+            return not len(offsets) and not len(times)
+        if not os.path.exists(self.stem + ".index") or not os.path.exists(self.stem + ".timeindex"):
+            return False
+        return not len(offsets) or self._entry_holds(fd, *offsets.entry(len(offsets) - 1))
+
+    def _entry_holds(self, fd: int, relative_offset: int, position: int) -> bool:
+        if position + HEADER_BYTES > self.size:
+            return False
+        header = BatchHeader._make(HEADER.unpack(os.pread(fd, HEADER_BYTES, position)))
+        return header.magic == 2 and header.last_offset == self.base_offset + relative_offset
+
+    def rebuild(self, fd: int, interval_bytes: int) -> None:
+        """Build the indexes from the batch headers."""
+        end = self.size
+        self.reset()
+        for _, header in self.scan(fd, 0, end):
+            self.note(header, header.base_offset, header.size_bytes, interval_bytes)
+        self.indexes_changed = True
+
+    def reset(self) -> None:
+        """Begin anew as an empty segment, before `note` is called for each batch."""
+        self._offset_index, self._time_index = OffsetIndex(), TimeIndex()
+        self.max_timestamp_ms, self.max_timestamp_offset = -1, self.base_offset
+        self._first_timestamp_ms = None
+        self.last_indexed_position = 0
+        self.size = 0
+        self.indexes_changed = True
+
+    # -- finding -----------------------------------------------------------------------------------------------------
+
+    def scan(self, fd: int, position: int, end: int | None = None) -> Iterator[Location]:
+        """Walk batch headers from a batch's start. Reads headers only; StorageFailure where there is none."""
+        stop = self.size if end is None else end
+        window = b""
+        window_start = position
+        while position < stop:
+            at = position - window_start
+            if at + HEADER_BYTES > len(window):
+                window = os.pread(fd, min(_SCAN_WINDOW_BYTES, stop - position), position)
+                window_start, at = position, 0
+                if len(window) < HEADER_BYTES:
+                    raise StorageFailure(self.log_path, f"corrupt at position {position}: no whole batch header")
+            header = BatchHeader._make(HEADER.unpack_from(window, at))
+            following = position + LENGTH_PREFIX_BYTES + header.batch_length
+            if header.magic != 2 or header.batch_length < MIN_BATCH_LENGTH or following > stop:
+                raise StorageFailure(self.log_path, f"corrupt at position {position}: not a batch header")
+            yield Location(position, header)
+            position = following
+
+    def find(self, fd: int, offset: int, interval_bytes: int) -> Location | None:
+        """The first batch whose last offset is not before `offset`."""
+        for attempt in (1, 2):
+            entry = self.load(fd, interval_bytes).at_or_before(offset - self.base_offset)
+            if entry is None or self._entry_holds(fd, *entry):
+                break
+            if attempt == 2:
+                raise StorageFailure(self.log_path, f"corrupt at position {entry[1]}: index and log do not match")
+            self.rebuild(fd, interval_bytes)
+        for location in self.scan(fd, entry[1] if entry else 0):
+            if location.header.last_offset >= offset:
+                return location
+        return None
+
+    def find_time(self, fd: int, timestamp_ms: int, interval_bytes: int) -> Iterator[Location]:
+        """Batches that may hold a record at least this new, from the first on."""
+        self.load(fd, interval_bytes)
+        assert self._time_index is not None
+        start = self.find(fd, self.base_offset + self._time_index.before(timestamp_ms), interval_bytes)
+        if start is not None:
+            for location in self.scan(fd, start.position):
+                if location.header.max_timestamp_ms >= timestamp_ms:
+                    yield location
+
+    def newest(self, fd: int, interval_bytes: int) -> int:
+        """The largest timestamp in the segment, -1 when there is none."""
+        self.load(fd, interval_bytes)
+        return self.max_timestamp_ms
+
+    def first_timestamp_ms(self, fd: int) -> int:
+        """The largest timestamp of the first batch, from which the segment's age counts; -1 when it is empty."""
+        if self._first_timestamp_ms is None:
+            if self.size < HEADER_BYTES:
+                return -1
+            self._first_timestamp_ms = HEADER.unpack(os.pread(fd, HEADER_BYTES, 0))[8]
+        return self._first_timestamp_ms
+
+    # -- aborted transactions ----------------------------------------------------------------------------------------
+
+    @property
+    def aborted(self) -> list[AbortedEntry]:
+        if self._aborted is None:
+            self._aborted = decode_aborted(_read_file(self.stem + ".txnindex"))
+        return self._aborted
+
+    def add_aborted(self, entry: AbortedEntry) -> str:
+        """Enter a transaction, on disk first; returns the file written."""
+        path = self.stem + ".txnindex"
+        entries = self.aborted
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.pwrite(fd, encode_aborted([entry]), len(encode_aborted(entries)))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StorageFailure(path, error.strerror or "cannot be written") from None
+        entries.append(entry)
+        return path
+
+    def replace_aborted(self, entries: list[AbortedEntry]) -> None:
+        """Write the whole index anew; without entries there is no file."""
+        self._aborted = entries
+        path = self.stem + ".txnindex"
+        if entries:
+            write_atomically(path, encode_aborted(entries), durable=False)
+        elif os.path.exists(path):
+            os.unlink(path)
+
+    def aborted_from(self, offset: int) -> list[AbortedEntry]:
+        """The aborted transactions that end at `offset` or later, in the order of their markers."""
+        entries = self.aborted
+        return entries[bisect_left(entries, offset, key=lambda entry: entry.last_offset) :]
+
+
+def check_batches(fd: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Walk whole batches and check each against its CRC; TornLog at the first that is not whole."""
+    position = 0
+    window = memoryview(b"")
+    window_start = 0
+    while position < end:
+        at = position - window_start
+        if at + HEADER_BYTES > len(window):
+            window, window_start, at = _window(fd, position, end, _CHECK_WINDOW_BYTES), position, 0
+            if len(window) < HEADER_BYTES:
+                raise TornLog(position, "the file ends in a batch header")
+        header = BatchHeader._make(HEADER.unpack_from(window, at))
+        size = header.size_bytes
+        if header.magic != 2 or size < HEADER_BYTES:
+            raise TornLog(position, "not a batch header")
+        if position + size > end:
+            raise TornLog(position, f"the file ends in a batch of {size} bytes")
+        if at + size > len(window):
+            window, window_start, at = _window(fd, position, end, max(size, _CHECK_WINDOW_BYTES)), position, 0
+            if len(window) < size:
+                raise TornLog(position, f"the file ends in a batch of {size} bytes")
+        batch = window[at : at + size]
+        try:
+            check_crc(batch)
+        except CorruptBatch as error:
+            raise TornLog(position, str(error)) from None
+        yield position, header, batch
+        position += size
+
+
+def _window(fd: int, position: int, end: int, size: int) -> memoryview:
+    return memoryview(os.pread(fd, min(size, end - position), position))
+
+
+def _read_file(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise StorageFailure(path, error.strerror or "cannot be read") from None

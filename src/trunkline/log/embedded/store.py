@@ -1,0 +1,523 @@
+"""The embedded store: topics in a directory of this machine.
+
+On disk, in the data directory:
+
+    .lock, .clean_shutdown, checkpoint.json    see lock, checkpoint
+    __topology-0/                              what topics there are (see topology); opened and folded before all others
+    <topic>-<partition>/                       see partition
+    <topic>-<partition>.<id>-delete/           a deleted partition whose files are being removed
+    <topic>-<partition>.<id>-stray/            a partition that no topic claims and that nobody deleted: kept, not served
+
+Every method is called on one event loop's thread. Appends write to the page cache right there; fsyncs happen in the
+committer's thread, cleaning and the removal of files in another. One partition's trouble is its own: it refuses what
+concerns it with a StorageFailure and the others go on serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from uuid import UUID, uuid4
+
+from trunkline.clock import Clock, SystemClock
+from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
+from trunkline.log.config import LONG_MAX, TopicConfig
+from trunkline.log.embedded import reader
+from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, PartitionMark
+from trunkline.log.embedded.cleaner import Cleaner
+from trunkline.log.embedded.committer import Committer
+from trunkline.log.embedded.files import FilePool, fsync_directory
+from trunkline.log.embedded.limits import StoreLimits
+from trunkline.log.embedded.lock import DirectoryLock
+from trunkline.log.embedded.partition import Partition
+from trunkline.log.embedded.recovery import open_partition
+from trunkline.log.embedded.topology import (
+    TOPOLOGY_CONFIG,
+    TOPOLOGY_ID,
+    TOPOLOGY_TOPIC,
+    TopicEntry,
+    Topology,
+    encode_tombstone,
+    encode_topic,
+)
+from trunkline.log.errors import (
+    CorruptBatch,
+    InvalidPartitionCount,
+    InvalidTopicName,
+    LogError,
+    OffsetOutOfRange,
+    StorageFailure,
+    TopicExists,
+    UnknownTopicOrPartition,
+)
+from trunkline.log.names import check_topic_name
+from trunkline.log.store import (
+    Appended,
+    Bounds,
+    Buffer,
+    Durability,
+    LogDirectory,
+    LogStore,
+    OffsetAndTimestamp,
+    ProducerState,
+    Slice,
+    TopicInfo,
+    TopicPartition,
+)
+
+_logger = logging.getLogger(__name__)
+_TOPOLOGY = TopicPartition(TOPOLOGY_TOPIC, 0)
+_DELETE_SUFFIX = "-delete"
+_STRAY_SUFFIX = "-stray"
+
+
+class EmbeddedStore(LogStore):
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        clock: Clock | None = None,
+        defaults: Mapping[str, str] | None = None,
+        limits: StoreLimits | None = None,
+    ) -> None:
+        self.directory = os.path.abspath(os.fspath(directory))
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._defaults = dict(defaults or {})
+        TopicConfig({}, self._defaults)  # refuses bad defaults now, not at the first topic
+        self._limits = limits if limits is not None else StoreLimits()
+        self._lock = DirectoryLock(self.directory)
+        self._checkpoint = Checkpoint(self.directory)
+        self._pool = FilePool(self._limits.max_open_files)
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._topics: dict[str, TopicInfo] = {}
+        self._topics_by_id: dict[UUID, TopicInfo] = {}
+        self._topics_view = MappingProxyType(self._topics)
+        self._topology_lock = asyncio.Lock()
+        self._checkpoint_lock = asyncio.Lock()
+        self._checkpoint_requests = 0
+        self._cleaner = Cleaner(self._partitions, self._clock, self._limits, self.save_checkpoint)
+        self._background: list[asyncio.Task[None]] = []
+        self._removals: set[asyncio.Future[None]] = set()
+        self._open = False
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+        except OSError as error:
+            raise StorageFailure(self.directory, f"cannot be made: {error.strerror}") from None
+        self._lock.acquire()
+        try:
+            self._committer = Committer(self._loop)
+            await asyncio.to_thread(self._open_all)
+        except BaseException:
+            self._pool.close()
+            self._lock.release()
+            raise
+        self._committer.start()
+        self._open = True
+        self._background = [
+            self._loop.create_task(self._clean_periodically()),
+            self._loop.create_task(self._checkpoint_periodically()),
+        ]
+
+    async def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._cleaner.stop()
+        for partition in self._partitions.values():
+            try:
+                partition.close()
+            except StorageFailure as failure:
+                partition.fail(failure)
+            if partition.dirty_files or partition.dirty_directory:
+                self._committer.submit(partition)
+        await self._committer.stop()
+        await asyncio.sleep(0)  # the committer's last completion was scheduled before its thread ended
+        if self._removals:
+            await asyncio.gather(*self._removals, return_exceptions=True)
+        marks = self._marks()
+        for partition in self._partitions.values():
+            partition.changed()
+        await asyncio.to_thread(self._save_and_mark_clean, marks)
+        self._pool.close()
+        self._lock.release()
+
+    def _save_and_mark_clean(self, marks: Mapping[str, PartitionMark]) -> None:
+        self._checkpoint.save(marks)
+        self._checkpoint.put_clean_mark()
+
+    def _open_all(self) -> None:
+        """Open `__topology`, fold it, open the rest. Runs in a thread while nothing else uses the store."""
+        marks = self._checkpoint.load()
+        clean = self._checkpoint.take_clean_mark()
+        names = self._list_partitions()
+        if str(_TOPOLOGY) not in names and names:
+            raise StorageFailure(
+                os.path.join(self.directory, str(_TOPOLOGY)),
+                f"is missing, but {len(names)} partitions are there; restore it or move them away",
+            )
+        self._add_topic(TopicEntry(TOPOLOGY_TOPIC, TOPOLOGY_ID, 1, TOPOLOGY_CONFIG))
+        topology_partition = self._open_partition(_TOPOLOGY, marks.get(str(_TOPOLOGY), NO_MARK), clean=clean)
+        if topology_partition.failure is not None:
+            raise topology_partition.failure
+        fsync_directory(self.directory)
+        topology = self._fold_topology(topology_partition)
+        for entry in topology.topics.values():
+            self._add_topic(entry)
+        self._set_aside(names, topology)
+        for entry in topology.topics.values():
+            for number in range(entry.partitions):
+                tp = TopicPartition(entry.name, number)
+                self._open_partition(tp, marks.get(str(tp), NO_MARK), clean=clean)
+
+    def _list_partitions(self) -> dict[str, TopicPartition]:
+        """Partition directories by name. Those of a deletion that a crash interrupted are removed."""
+        found: dict[str, TopicPartition] = {}
+        with os.scandir(self.directory) as entries:
+            for entry in entries:
+                if entry.name.endswith(_DELETE_SUFFIX):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                    continue
+                topic, dash, number = entry.name.rpartition("-")
+                if dash and topic and number.isdecimal() and entry.is_dir(follow_symlinks=False):
+                    found[entry.name] = TopicPartition(topic, int(number))
+        return found
+
+    def _set_aside(self, names: Mapping[str, TopicPartition], topology: Topology) -> None:
+        """Finish deletions; keep, under another name, what no topic claims and nobody deleted."""
+        for name, tp in names.items():
+            info = self._topics.get(tp.topic)
+            if info is not None and tp.partition < info.partitions:
+                continue
+            path = os.path.join(self.directory, name)
+            if tp.topic in topology.deleted:
+                shutil.rmtree(self._rename_away(path, _DELETE_SUFFIX), ignore_errors=True)
+            else:
+                stray = self._rename_away(path, _STRAY_SUFFIX)
+                _logger.error("%s belongs to no topic; it is kept as %s", path, stray)
+
+    @staticmethod
+    def _rename_away(path: str, suffix: str) -> str:
+        target = f"{path}.{uuid4().hex}{suffix}"
+        os.rename(path, target)
+        return target
+
+    def _fold_topology(self, partition: Partition) -> Topology:
+        topology = Topology()
+        for segment in partition.segments:
+            if segment.size == 0:
+                continue
+            with open(segment.log_path, "rb") as file:
+                content = file.read(segment.size)
+            try:
+                for _, batch in iter_batches(content):
+                    for record in iter_records(batch):
+                        topology.apply(record)
+            except (CorruptBatch, ValueError) as error:
+                raise StorageFailure(segment.log_path, str(error)) from None
+        return topology
+
+    def _open_partition(self, tp: TopicPartition, mark: PartitionMark, *, clean: bool) -> Partition:
+        partition = Partition(
+            tp,
+            os.path.join(self.directory, str(tp)),
+            self._topics[tp.topic].config,
+            pool=self._pool,
+            clock=self._clock,
+            limits=self._limits,
+            request_sync=self._request_sync,
+        )
+        open_partition(partition, mark, clean=clean)
+        self._partitions[tp] = partition
+        return partition
+
+    def _request_sync(self, partition: Partition) -> None:
+        self._committer.submit(partition)
+
+    # -- background --------------------------------------------------------------------------------------------------
+
+    async def run_cleaner_once(self) -> None:
+        """Apply retention and compaction to every partition that is due, now."""
+        await self._cleaner.run_once()
+
+    async def _clean_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.cleanup_interval_ms / 1000)
+            try:
+                await self._cleaner.run_once()
+            except LogError as error:
+                _logger.error("cleaning stopped early: %s", error)
+
+    async def _checkpoint_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.checkpoint_interval_ms / 1000)
+            try:
+                await self.save_checkpoint()
+            except LogError as error:
+                _logger.error("no checkpoint was written: %s", error)
+
+    async def save_checkpoint(self) -> None:
+        """Make log start offsets and recovery points durable. Callers that come together share one write."""
+        self._checkpoint_requests += 1
+        request = self._checkpoint_requests
+        async with self._checkpoint_lock:
+            if request <= self._checkpoint_served:
+                return
+            served = self._checkpoint_requests
+            await asyncio.to_thread(self._checkpoint.save, self._marks())
+            self._checkpoint_served = served
+
+    _checkpoint_served = 0
+
+    def _marks(self) -> dict[str, PartitionMark]:
+        return {str(tp): partition.mark() for tp, partition in self._partitions.items()}
+
+    def _remove_later(self, remove: Callable[[], None]) -> None:
+        """Run a removal of files in a thread; `close` waits for it."""
+        future = self._loop.run_in_executor(None, remove)
+        self._removals.add(future)
+        future.add_done_callback(self._removals.discard)
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def topics(self) -> Mapping[str, TopicInfo]:
+        return self._topics_view
+
+    def topic(self, name: str) -> TopicInfo | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
+        return self._topics_by_id.get(topic_id)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str] | None = None,
+        *,
+        topic_id: UUID | None = None,
+    ) -> TopicInfo:
+        async with self._topology_lock:
+            if name in self._topics:
+                raise TopicExists(f"topic {name!r} already exists")
+            check_topic_name(name, self._topics)
+            self._check_partition_count(partitions, partitions)
+            entry = TopicEntry(name, topic_id or uuid4(), partitions, dict(config or {}))
+            TopicConfig(entry.config, self._defaults)
+            await self._write_topology(encode_topic(entry))
+            await self._make_directories([TopicPartition(name, number) for number in range(partitions)])
+            info = self._add_topic(entry)
+            for number in range(partitions):
+                self._open_partition(TopicPartition(name, number), NO_MARK, clean=True)
+            return info
+
+    async def grow_topic(self, name: str, partitions: int) -> TopicInfo:
+        async with self._topology_lock:
+            old = self._require_topic(name)
+            if partitions <= old.partitions:
+                raise InvalidPartitionCount(f"topic {name!r} has {old.partitions} partitions already")
+            self._check_partition_count(partitions, partitions - old.partitions)
+            entry = TopicEntry(name, old.id, partitions, old.config.overrides)
+            await self._write_topology(encode_topic(entry))
+            added = [TopicPartition(name, number) for number in range(old.partitions, partitions)]
+            await self._make_directories(added)
+            info = self._add_topic(entry)
+            for tp in added:
+                self._open_partition(tp, NO_MARK, clean=True)
+            return info
+
+    async def configure_topic(self, name: str, config: Mapping[str, str]) -> TopicInfo:
+        async with self._topology_lock:
+            old = self._require_topic(name)
+            entry = TopicEntry(name, old.id, old.partitions, dict(config))
+            TopicConfig(entry.config, self._defaults)
+            await self._write_topology(encode_topic(entry))
+            info = self._add_topic(entry)
+            for number in range(info.partitions):
+                self._partitions[TopicPartition(name, number)].configure(info.config)
+            return info
+
+    async def delete_topic(self, name: str) -> None:
+        async with self._topology_lock:
+            info = self._require_topic(name)
+            if name == TOPOLOGY_TOPIC:
+                raise InvalidTopicName(f"{name} is the store's own and cannot be deleted")
+            await self._write_topology(encode_tombstone(name))
+            del self._topics[name]
+            self._topics_by_id.pop(info.id, None)
+            for number in range(info.partitions):
+                self._remove_partition(self._partitions.pop(TopicPartition(name, number)))
+
+    def _remove_partition(self, partition: Partition) -> None:
+        for segment in partition.segments:
+            self._pool.forget(segment.log_path)
+        partition.failure = StorageFailure(partition.directory, "the topic was deleted")
+        try:
+            away = self._rename_away(partition.directory, _DELETE_SUFFIX)
+        except OSError as error:
+            _logger.error("%s stays until the next start: %s", partition.directory, error.strerror)
+        else:
+            self._remove_later(lambda: shutil.rmtree(away, ignore_errors=True))
+        partition.changed()
+
+    def _require_topic(self, name: str) -> TopicInfo:
+        info = self._topics.get(name)
+        if info is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        return info
+
+    def _check_partition_count(self, count: int, added: int) -> None:
+        if count < 1:
+            raise InvalidPartitionCount(f"a topic has at least one partition, not {count}")
+        if len(self._partitions) + added > self._limits.max_partitions:
+            raise InvalidPartitionCount(
+                f"{added} more partitions would exceed the store's limit of {self._limits.max_partitions}"
+            )
+
+    async def _write_topology(self, record: NewRecord) -> None:
+        batch = build_batch([record], timestamp_ms=self._clock.wall_ms())
+        await self.append(_TOPOLOGY, batch, Durability.DISK)
+
+    async def _make_directories(self, tps: Sequence[TopicPartition]) -> None:
+        def make() -> None:
+            for tp in tps:
+                os.makedirs(os.path.join(self.directory, str(tp)), exist_ok=True)
+            fsync_directory(self.directory)
+
+        try:
+            await asyncio.to_thread(make)
+        except OSError as error:
+            raise StorageFailure(self.directory, error.strerror or "cannot be written") from None
+
+    def _add_topic(self, entry: TopicEntry) -> TopicInfo:
+        config = TopicConfig(entry.config, self._defaults)
+        info = TopicInfo(entry.name, entry.id, entry.partitions, config)
+        self._topics[entry.name] = info
+        self._topics_by_id[entry.id] = info
+        return info
+
+    # -- append ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS
+    ) -> asyncio.Future[Appended]:
+        partition = self._partition(tp)
+        return self._acknowledge(partition, partition.append(batches), durability)
+
+    def append_marker(
+        self,
+        tp: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int = 0,
+        durability: Durability = Durability.DISK,
+    ) -> asyncio.Future[Appended]:
+        partition = self._partition(tp)
+        appended = partition.append_marker(
+            producer_id, producer_epoch, commit=commit, coordinator_epoch=coordinator_epoch
+        )
+        return self._acknowledge(partition, appended, durability)
+
+    def _acknowledge(
+        self, partition: Partition, appended: Appended, durability: Durability
+    ) -> asyncio.Future[Appended]:
+        future: asyncio.Future[Appended] = self._loop.create_future()
+        config = partition.config
+        flush = config.flush
+        if flush == "commit" or (durability is Durability.DISK and flush == "acks"):
+            if appended.last_offset >= partition.recovery_point:
+                self._committer.submit(partition, future, appended)
+                return future
+        elif config.flush_ms != LONG_MAX:
+            self._sync_within(partition, config.flush_ms)
+        future.set_result(appended)
+        return future
+
+    def _sync_within(self, partition: Partition, flush_ms: int) -> None:
+        if not partition.sync_scheduled:
+            partition.sync_scheduled = True
+            self._loop.call_later(flush_ms / 1000, self._sync_now, partition)
+
+    def _sync_now(self, partition: Partition) -> None:
+        partition.sync_scheduled = False
+        if self._open:
+            partition.sync()
+
+    # -- read --------------------------------------------------------------------------------------------------------
+
+    def _partition(self, tp: TopicPartition) -> Partition:
+        partition = self._partitions.get(tp)
+        if partition is None:
+            raise UnknownTopicOrPartition(f"there is no partition {tp.partition} of topic {tp.topic!r}")
+        return partition
+
+    def bounds(self, tp: TopicPartition) -> Bounds:
+        return self._partition(tp).bounds()
+
+    async def read(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        *,
+        committed: bool = False,
+        at_least_one: bool = True,
+    ) -> Slice:
+        return await reader.read(self._partition(tp), offset, max_bytes, committed=committed, at_least_one=at_least_one)
+
+    async def offset_for_time(self, tp: TopicPartition, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        return await reader.offset_for_time(self._partition(tp), timestamp_ms)
+
+    async def max_timestamp(self, tp: TopicPartition) -> OffsetAndTimestamp | None:
+        return await reader.max_timestamp(self._partition(tp))
+
+    async def producers(self, tp: TopicPartition) -> Sequence[ProducerState]:
+        return self._partition(tp).producers.describe()
+
+    # -- wait --------------------------------------------------------------------------------------------------------
+
+    def watch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
+        self._partition(tp).watchers[wake] = None
+
+    def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
+        partition = self._partitions.get(tp)
+        if partition is not None:
+            partition.watchers.pop(wake, None)
+
+    # -- trim --------------------------------------------------------------------------------------------------------
+
+    async def trim(self, tp: TopicPartition, before_offset: int) -> int:
+        partition = self._partition(tp)
+        bounds = partition.bounds()
+        offset = bounds.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= bounds.high_watermark:
+            raise OffsetOutOfRange(f"offset {offset} of {tp} is outside 0 to {bounds.high_watermark}")
+        partition.raise_log_start(offset)
+        await self.save_checkpoint()
+        await self._cleaner.drop_trimmed(partition)
+        return partition.log_start_offset
+
+    async def directories(self) -> Sequence[LogDirectory]:
+        usage = await asyncio.to_thread(shutil.disk_usage, self.directory)
+        return [
+            LogDirectory(
+                path=self.directory,
+                total_bytes=usage.total,
+                usable_bytes=usage.free,
+                sizes={tp: partition.size_bytes for tp, partition in self._partitions.items()},
+                failed={tp: str(p.failure) for tp, p in self._partitions.items() if p.failure is not None},
+            )
+        ]

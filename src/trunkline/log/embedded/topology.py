@@ -1,0 +1,71 @@
+"""Topics as records: the fold of the compacted internal topic `__topology`.
+
+A topic is a record with key `topic:<name>` and, as value, JSON {"id": hex, "partitions": n, "config": {…}}; a tombstone
+deletes it. Keys with other prefixes belong to other layers and are skipped. A topic's record is fsynced before its
+directories are made, and its tombstone before they are removed, so the records decide after any crash: a directory that
+has none is a leftover.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from trunkline.log.batch import NewRecord, Record
+
+TOPOLOGY_TOPIC = "__topology"
+TOPOLOGY_ID = UUID("7472756e-6b6c-4e65-8000-746f706f6c67")
+TOPOLOGY_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 << 20),
+    "max.message.bytes": str(8 << 20),
+    "flush": "commit",
+}
+_KEY_PREFIX = b"topic:"
+
+
+class TopicEntry(NamedTuple):
+    name: str
+    id: UUID
+    partitions: int
+    config: Mapping[str, str]
+
+
+class Topology:
+    """The topics that the records so far describe, and those whose tombstone was seen."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicEntry] = {}
+        self.deleted: set[str] = set()
+
+    def apply(self, record: Record) -> None:
+        """Fold one record in. ValueError when a topic's record cannot be understood."""
+        if record.control or record.key is None or not record.key.startswith(_KEY_PREFIX):
+            return
+        name = record.key[len(_KEY_PREFIX) :].decode()
+        if record.value is None:
+            self.topics.pop(name, None)
+            self.deleted.add(name)
+            return
+        self.topics[name] = decode_topic(name, record.value)
+        self.deleted.discard(name)
+
+
+def encode_topic(entry: TopicEntry) -> NewRecord:
+    value = {"id": entry.id.hex, "partitions": entry.partitions, "config": dict(entry.config)}
+    return NewRecord(_KEY_PREFIX + entry.name.encode(), json.dumps(value, separators=(",", ":")).encode())
+
+
+def encode_tombstone(name: str) -> NewRecord:
+    return NewRecord(_KEY_PREFIX + name.encode(), None)
+
+
+def decode_topic(name: str, value: bytes) -> TopicEntry:
+    try:
+        document = json.loads(value)
+        config = {str(key): str(text) for key, text in document["config"].items()}
+        return TopicEntry(name, UUID(hex=document["id"]), int(document["partitions"]), config)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"not a description of topic {name}: {error!r}") from None

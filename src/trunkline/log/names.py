@@ -1,0 +1,38 @@
+"""Names: which ones a topic may have, and which are the broker's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from trunkline.log.errors import InvalidTopicName
+
+MAX_TOPIC_NAME_LENGTH = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+# Internal compacted topics: the broker's memory is their fold. Clients may read them, never write or delete them.
+RESERVED_TOPICS = frozenset(
+    {"__topology", "__consumer_offsets", "__transaction_state", "__queue_state", "__sessions", "__retained"}
+)
+
+
+def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
+    """Kafka's rules: they keep names usable as directories and as metric names."""
+    if not name:
+        raise InvalidTopicName("the topic name is empty")
+    if name in (".", ".."):
+        raise InvalidTopicName(f"the topic name cannot be {name!r}")
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        raise InvalidTopicName(
+            f"the topic name has {len(name)} characters; at most {MAX_TOPIC_NAME_LENGTH} are allowed"
+        )
+    if not _LEGAL_NAME.fullmatch(name):
+        raise InvalidTopicName(
+            f"topic name {name!r} has a character other than ASCII letters, digits, '.', '_' and '-'"
+        )
+    if "." in name or "_" in name:
+        folded = name.replace(".", "_")
+        for other in existing:
+            if other != name and other.replace(".", "_") == folded:
+                raise InvalidTopicName(
+                    f"topic name {name!r} collides with topic {other!r}: '.' and '_' count as the same"
+                )
