@@ -286,7 +286,8 @@ def run_kcat(bootstrap: str, *arguments: str, stdin: bytes = b"", check: bool = 
     """Run kcat and return what it printed; its errors become the assertion's message."""
     path = shutil.which("kcat")
     assert path is not None, "kcat is not installed: `apt-get install kcat` (make setup says how)"
-    command = [path, "-b", bootstrap, "-X", "fetch.wait.max.ms=100", "-X", "allow.auto.create.topics=false", *arguments]
+    quick = ["-X", "fetch.wait.max.ms=100", "-X", "allow.auto.create.topics=false"] if "-P" not in arguments else []
+    command = [path, "-b", bootstrap, *quick, *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=KCAT_SECONDS, check=False)
     if check:
         assert done.returncode == 0, f"kcat {' '.join(arguments)}: {done.stderr.decode(errors='replace')}"

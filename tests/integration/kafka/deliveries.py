@@ -41,13 +41,15 @@ def take(consumer: Any, count: int, timeout: float = DEADLINE_SECONDS) -> list[A
     found: list[Any] = []
 
     def enough() -> bool:
-        message = consumer.poll(0.1)
-        if message is not None:
+        for message in consumer.consume(count - len(found), 0.1):
             assert message.error() is None, message.error()
             found.append(message)
         return len(found) >= count
 
-    wait_until(enough, timeout, f"{count} messages, {len(found)} came")
+    try:
+        wait_until(enough, timeout, f"{count} messages")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {len(found)} came") from None
     return found
 
 

@@ -14,7 +14,6 @@ from tests.integration.kafka.conftest import ClientFactory, MemberFactory, Topic
 from tests.integration.kafka.deliveries import deliver, delivery_error, take
 from tests.integration.server import ExistingBroker, RunningBroker
 
-
 CODEC_OF = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 BATCH_HEADER = struct.Struct(">qiibIh")  # base offset, length, leader epoch, magic, crc, attributes
 CREATED_MS = 1_700_000_000_000
