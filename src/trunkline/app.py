@@ -1,0 +1,219 @@
+"""A running broker: the store, the broker over it, and a listener per protocol.
+
+Three ways to run the same thing: `serve` (the process behind `trunkline serve`), `async with Broker()` inside an
+application's event loop, and `with run()` in a thread of its own for code that is not asynchronous.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import resource
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trunkline.broker.core import BrokerCore
+from trunkline.broker.limits import BrokerLimits, BrokerSettings
+from trunkline.broker.transactions import TransactionLimits
+from trunkline.config import Config
+from trunkline.cursors.stream import GroupLimits
+from trunkline.log.embedded.store import EmbeddedStore
+from trunkline.protocols.kafka.server import KafkaServer
+
+logger = logging.getLogger(__name__)
+
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+
+
+class Broker:
+    """A real broker in this process: `async with Broker() as broker: connect to broker.bootstrap`.
+
+    Without `data` it keeps its log in a temporary directory that goes away with it. Ports default to free ones.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        kafka_port: int | None = 0,
+        topic: Mapping[str, str] | None = None,
+        config: Config | None = None,
+    ) -> None:
+        if config is None:
+            config = Config(host=host, kafka_port=kafka_port, topic=dict(topic or {}))
+        self._temporary = None
+        if data is not None:
+            config = replace(config, data=Path(data))
+        elif config.data == Config().data:
+            self._temporary = Path(tempfile.mkdtemp(prefix="trunkline-"))
+            config = replace(config, data=self._temporary)
+        self.config = config
+        self._addresses: dict[str, str] = {}
+        self._core: BrokerCore | None = None
+        self._kafka: KafkaServer | None = None
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        return cls(config.data, config=config)
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Listener name to `host:port`, for the listeners that are on."""
+        return self._addresses
+
+    def address(self, listener: str) -> str:
+        return self._addresses[listener]
+
+    @property
+    def bootstrap(self) -> str:
+        """What a Kafka client calls `bootstrap.servers`."""
+        return self._addresses["kafka"]
+
+    @property
+    def data(self) -> Path:
+        return self.config.data
+
+    async def start(self) -> None:
+        config = self.config
+        store = EmbeddedStore(config.data, defaults=config.topic)
+        core = BrokerCore(
+            store,
+            settings=_settings(config),
+            group_limits=_group_limits(config),
+            transaction_limits=TransactionLimits(max_timeout_ms=config.transaction_max_timeout_ms),
+        )
+        try:
+            await core.start()
+            self._core = core
+            if config.kafka_port is not None:
+                self._kafka = KafkaServer(core)
+                host, port = await self._kafka.start(config.host, config.kafka_port)
+                core.listeners["kafka"] = (config.advertised_host or _WILDCARDS.get(host, host), port)
+                self._addresses["kafka"] = f"{_WILDCARDS.get(host, host)}:{port}"
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Close the listeners, then the log, marking the shutdown as clean."""
+        if self._kafka is not None:
+            await self._kafka.close()
+            self._kafka = None
+        if self._core is not None:
+            await self._core.close()
+            self._core = None
+        self._addresses.clear()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+@contextlib.contextmanager
+def run(
+    data: str | os.PathLike[str] | None = None,
+    *,
+    host: str = "127.0.0.1",
+    kafka_port: int | None = 0,
+    topic: Mapping[str, str] | None = None,
+    config: Config | None = None,
+) -> Iterator[Broker]:
+    """A real broker for code that is not asynchronous: it runs in a thread of its own."""
+    broker = Broker(data, host=host, kafka_port=kafka_port, topic=topic, config=config)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="trunkline", daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(broker.start(), loop).result()
+        try:
+            yield broker
+        finally:
+            asyncio.run_coroutine_threadsafe(broker.stop(), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def serve(config: Config, announce: Callable[[Mapping[str, str]], None] | None = None) -> int:
+    """Run until SIGINT or SIGTERM. `announce` is called once every listener accepts."""
+    _allow_many_files()
+    asyncio.run(_serve(config, announce))
+    return 0
+
+
+async def _serve(config: Config, announce: Callable[[Mapping[str, str]], None] | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, stop.set)
+    async with Broker.from_config(config) as broker:
+        # What start-up made lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        if config.ready_file is not None:
+            _write_ready_file(config.ready_file, broker.addresses)
+        if announce is not None:
+            announce(broker.addresses)
+        await stop.wait()
+        logger.info("shutting down")
+
+
+def _write_ready_file(path: Path, addresses: Mapping[str, str]) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps({**addresses, "pid": os.getpid()}) + "\n")
+    partial.replace(path)
+
+
+def _allow_many_files() -> None:
+    """Raise the soft limit on open files to the hard one: connections and segments both need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _settings(config: Config) -> BrokerSettings:
+    return BrokerSettings(
+        node_id=config.node_id,
+        auto_create_topics=config.auto_create_topics,
+        num_partitions=config.num_partitions,
+        topic_defaults=config.topic,
+        limits=BrokerLimits(
+            max_connections=config.max_connections,
+            max_request_bytes=config.max_request_bytes,
+            max_inflight_requests=config.max_in_flight_requests,
+            fetch_max_bytes=config.fetch_max_bytes,
+        ),
+    )
+
+
+def _group_limits(config: Config) -> GroupLimits:
+    return GroupLimits(
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        max_members_per_group=config.group_max_size,
+        consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        offsets_retention_ms=config.offsets_retention_ms,
+    )

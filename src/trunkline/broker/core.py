@@ -1,0 +1,129 @@
+"""BrokerCore: the one façade that every protocol calls.
+
+It owns the store, the cursors and the transactions, and it is the only place where they meet. Its memory is a fold of
+the log: `start` opens the store, then lets each part replay its internal topic; `close` goes the other way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import uuid
+from collections.abc import Mapping
+
+from trunkline.broker.limits import BrokerSettings
+from trunkline.broker.transactions import TransactionCoordinator, TransactionLimits
+from trunkline.clock import Clock, SystemClock
+from trunkline.cursors.stream import GroupCoordinator, GroupLimits
+from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
+from trunkline.log.config import TopicConfig
+from trunkline.log.errors import TopicExists, UnknownTopicOrPartition
+from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+TOPOLOGY = TopicPartition("__topology", 0)
+_CLUSTER_KEY = b"cluster"
+_READ_BYTES = 1024 * 1024
+
+
+class BrokerCore:
+    def __init__(
+        self,
+        store: LogStore,
+        *,
+        clock: Clock | None = None,
+        settings: BrokerSettings | None = None,
+        group_limits: GroupLimits | None = None,
+        transaction_limits: TransactionLimits | None = None,
+    ) -> None:
+        self.store = store
+        self.clock: Clock = clock or SystemClock()
+        self.settings = settings or BrokerSettings()
+        self.limits = self.settings.limits
+        self.store_defaults = TopicConfig(defaults=self.settings.topic_defaults)
+        self.groups = GroupCoordinator(store, self.clock, limits=group_limits or GroupLimits())
+        self.transactions = TransactionCoordinator(store, self.groups, self.clock, limits=transaction_limits)
+        self.cluster_id = ""
+        self.listeners: dict[str, tuple[str, int]] = {}  # listener name -> the address that clients are told
+        self.unsent_bytes = 0  # kept by the servers: what slow clients have not taken yet
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        await self.store.start()
+        self.cluster_id = await self._cluster_identity()
+        await self.groups.start()
+        await self.transactions.start()
+        self._tasks = [
+            asyncio.create_task(self.groups.run_timers(), name="group timers"),
+            asyncio.create_task(self.transactions.run_timers(), name="transaction timers"),
+        ]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        await self.transactions.close()
+        await self.groups.close()
+        await self.store.close()
+
+    # -- topics --------------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self, name: str, partitions: int | None = None, config: Mapping[str, str] | None = None
+    ) -> TopicInfo:
+        count = self.settings.num_partitions if partitions is None else partitions
+        info = await self.store.create_topic(name, count, config)
+        self.groups.topics_changed()
+        return info
+
+    async def ensure_topic(self, name: str) -> TopicInfo:
+        """The topic, created with the defaults if that is allowed and it does not exist."""
+        info = self.store.topic(name)
+        if info is not None:
+            return info
+        if not self.settings.auto_create_topics:
+            raise UnknownTopicOrPartition(f"topic {name} does not exist")
+        try:
+            return await self.create_topic(name)
+        except TopicExists:  # another client was quicker
+            info = self.store.topic(name)
+            if info is None:
+                raise
+            return info
+
+    async def delete_topic(self, name: str) -> None:
+        await self.store.delete_topic(name)
+        await self.groups.topic_deleted(name)
+        self.groups.topics_changed()
+
+    async def grow_topic(self, name: str, partitions: int) -> TopicInfo:
+        info = await self.store.grow_topic(name, partitions)
+        self.groups.topics_changed()
+        return info
+
+    # -- identity ------------------------------------------------------------------------------------------------
+
+    async def _cluster_identity(self) -> str:
+        """The cluster id from `__topology`; a new one, kept there, on the first start."""
+        found: str | None = None
+        offset = self.store.bounds(TOPOLOGY).log_start_offset
+        while True:
+            part = await self.store.read(TOPOLOGY, offset, _READ_BYTES)
+            if not part.records:
+                break
+            for header, batch in iter_batches(part.records):
+                offset = header.last_offset + 1
+                for record in iter_records(batch):
+                    if record.key == _CLUSTER_KEY and record.value is not None:
+                        found = str(json.loads(record.value)["id"])
+        if found is not None:
+            return found
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        value = json.dumps({"id": cluster_id}).encode()
+        batch_bytes = build_batch([NewRecord(_CLUSTER_KEY, value)], timestamp_ms=self.clock.wall_ms())
+        await self.store.append(TOPOLOGY, batch_bytes, Durability.DISK)
+        return cluster_id

@@ -1,0 +1,26 @@
+"""The broker's named limits and settings, with their defaults. Everything that can grow is bounded by one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLimits:
+    max_connections: int = 10_000
+    max_request_bytes: int = 100 * 1024 * 1024  # Kafka's socket.request.max.bytes
+    max_inflight_requests: int = 128  # per connection, counted until the response is sent
+    fetch_max_bytes: int = 55 * 1024 * 1024  # Kafka's fetch.max.bytes on a broker
+    max_unsent_bytes: int = 512 * 1024 * 1024  # responses that slow clients have not taken yet
+    max_partitions_per_topic: int = 10_000
+    max_fetch_wait_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    node_id: int = 1
+    auto_create_topics: bool = True
+    num_partitions: int = 1  # of a topic that is created without saying how many
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)  # the broker's defaults for topic settings
+    limits: BrokerLimits = field(default_factory=BrokerLimits)

@@ -1,0 +1,22 @@
+"""What a request's handler may know besides the request itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trunkline.broker.core import BrokerCore
+from trunkline.protocols.kafka.fetch_sessions import FetchSessions
+
+
+class CloseConnection(Exception):
+    """A handler asks for the connection to be closed without a response."""
+
+
+@dataclass(slots=True)
+class Context:
+    broker: BrokerCore
+    client_id: str
+    client_host: str
+    api_key: int
+    version: int
+    fetch_sessions: FetchSessions

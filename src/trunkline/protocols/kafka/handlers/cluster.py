@@ -1,0 +1,263 @@
+"""The broker and its cluster of one: ApiVersions, FindCoordinator, DescribeCluster, log directories, and what a single
+embedded broker answers to requests about replication, quotas and access control."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from trunkline.log.errors import LogError
+from trunkline.log.store import TopicPartition
+from trunkline.protocols.kafka import apis
+from trunkline.protocols.kafka.context import Context
+from trunkline.protocols.kafka.errors import ErrorCode, code_of
+from trunkline.protocols.kafka.handlers.topics import CLUSTER_OPERATIONS
+from trunkline.protocols.kafka.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from trunkline.protocols.kafka.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from trunkline.protocols.kafka.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from trunkline.protocols.kafka.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from trunkline.protocols.kafka.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from trunkline.protocols.kafka.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from trunkline.protocols.kafka.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from trunkline.protocols.kafka.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from trunkline.protocols.kafka.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from trunkline.protocols.kafka.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from trunkline.protocols.kafka.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from trunkline.protocols.kafka.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+_GROUP, _TRANSACTION = 0, 1
+# (feature, highest level): KIP-848 groups, and transactions with KIP-890's implicit partitions.
+_FEATURES = (("group.version", 1), ("transaction.version", 2))
+_NO_AUTHORIZER = "No Authorizer is configured."
+
+
+@cache
+def _api_keys() -> tuple[ApiVersion, ...]:
+    from trunkline.protocols.kafka.handlers import served
+
+    return tuple(
+        ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        for api in sorted(apis.APIS.values(), key=lambda api: api.key)
+        if api.key in served()
+    )
+
+
+async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        api_keys=list(_api_keys()),
+        supported_features=[SupportedFeatureKey(name=name, min_version=0, max_version=top) for name, top in _FEATURES],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=top, max_version_level=top) for name, top in _FEATURES
+        ],
+    )
+
+
+def unsupported_api_versions() -> ApiVersionsResponse:
+    """The answer, in v0 form, to a client newer than we are: it reads the range and asks again."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=list(_api_keys()))
+
+
+async def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    host, port = context.broker.listeners["kafka"]
+    node_id = context.broker.settings.node_id
+    response = FindCoordinatorResponse()
+    code, message = ErrorCode.NONE, None
+    if request.key_type not in {_GROUP, _TRANSACTION}:
+        code, message = ErrorCode.INVALID_REQUEST, f"unknown coordinator type {request.key_type}"
+    if context.version >= 4:
+        for key in request.coordinator_keys:
+            found = Coordinator(key=key, node_id=node_id, host=host, port=port)
+            if code or not key:
+                found = Coordinator(key=key, node_id=-1, port=-1, error_code=code or ErrorCode.INVALID_GROUP_ID)
+            response.coordinators.append(found)
+    elif code:
+        response.error_code, response.error_message = code, message
+        response.node_id, response.port = -1, -1
+    else:
+        response.node_id, response.host, response.port = node_id, host, port
+    return response
+
+
+async def describe_cluster(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    broker = context.broker
+    host, port = broker.listeners["kafka"]
+    if request.endpoint_type != 1:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="this listener describes brokers, not controllers",
+            endpoint_type=request.endpoint_type,
+        )
+    response = DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.settings.node_id,
+        brokers=[DescribeClusterBroker(broker_id=broker.settings.node_id, host=host, port=port)],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    wanted = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
+    response = DescribeLogDirsResponse()
+    for directory in await context.broker.store.directories():
+        result = DescribeLogDirsResult(
+            log_dir=directory.path, total_bytes=directory.total_bytes, usable_bytes=directory.usable_bytes
+        )
+        topics: dict[str, DescribeLogDirsTopic] = {}
+        for tp, size in directory.sizes.items():
+            if wanted is None or tp in wanted:
+                topic = topics.setdefault(tp.topic, DescribeLogDirsTopic(name=tp.topic))
+                topic.partitions.append(DescribeLogDirsPartition(partition_index=tp.partition, partition_size=size))
+        result.topics = list(topics.values())
+        response.results.append(result)
+    return response
+
+
+async def describe_producers(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        answer = TopicResponse(name=topic.name)
+        response.topics.append(answer)
+        for index in topic.partition_indexes:
+            result = PartitionResponse(partition_index=index)
+            answer.partitions.append(result)
+            try:
+                states = await context.broker.store.producers(TopicPartition(topic.name, index))
+            except LogError as error:
+                result.error_code, result.error_message = code_of(error), str(error)
+                continue
+            for state in states:
+                start = state.transaction_start_offset
+                result.active_producers.append(
+                    ProducerState(
+                        producer_id=state.producer_id,
+                        producer_epoch=state.producer_epoch,
+                        last_sequence=state.last_sequence,
+                        last_timestamp=state.last_timestamp_ms,
+                        coordinator_epoch=state.coordinator_epoch,
+                        current_txn_start_offset=-1 if start is None else start,
+                    )
+                )
+    return response
+
+
+# -- one broker, one replica, no authorizer ----------------------------------------------------------------------
+
+
+async def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """The one replica is the leader already."""
+    response = ElectLeadersResponse()
+    topics = context.broker.store.topics()
+    if request.topic_partitions is None:
+        return response
+    for topic in request.topic_partitions:
+        answer = ReplicaElectionResult(topic=topic.topic)
+        response.replica_election_results.append(answer)
+        info = topics.get(topic.topic)
+        for index in topic.partitions:
+            known = info is not None and 0 <= index < info.partitions
+            code = ErrorCode.ELECTION_NOT_NEEDED if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answer.partition_result.append(PartitionResult(partition_id=index, error_code=code))
+    return response
+
+
+async def list_partition_reassignments(
+    context: Context, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse()
+
+
+async def alter_partition_reassignments(
+    context: Context, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    response = AlterPartitionReassignmentsResponse()
+    for topic in request.topics:
+        answer = ReassignableTopicResponse(name=topic.name)
+        response.responses.append(answer)
+        for part in topic.partitions:
+            code, message = _reassignment(context, topic.name, part)
+            answer.partitions.append(
+                ReassignablePartitionResponse(
+                    partition_index=part.partition_index, error_code=code, error_message=message
+                )
+            )
+    return response
+
+
+def _reassignment(context: Context, topic: str, part: ReassignablePartition) -> tuple[ErrorCode, str | None]:
+    info = context.broker.store.topic(topic)
+    if info is None or not 0 <= part.partition_index < info.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+    if part.replicas is None:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+    if part.replicas == [context.broker.settings.node_id]:
+        return ErrorCode.NONE, None
+    return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the one broker is {context.broker.settings.node_id}"
+
+
+async def describe_client_quotas(
+    context: Context, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(entries=[])
+
+
+async def describe_acls(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
+
+
+async def create_acls(context: Context, request: CreateAclsRequest) -> CreateAclsResponse:
+    refusal = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
+    return CreateAclsResponse(results=[refusal for _ in request.creations])
+
+
+async def delete_acls(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    refusal = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
+    return DeleteAclsResponse(filter_results=[refusal for _ in request.filters])

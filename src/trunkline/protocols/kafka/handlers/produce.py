@@ -1,0 +1,135 @@
+"""Produce: record batches go to the log as they came.
+
+`acks` chooses the durability (docs/operations.md): 0 nothing, 1 written, -1 fsynced. With acks=0 there is no response;
+an error closes the connection, which is all that such a client can notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from trunkline.broker.errors import TransactionError
+from trunkline.log.batch import parse_header
+from trunkline.log.errors import CorruptBatch, LogError, UnknownTopicId, UnsupportedFormat
+from trunkline.log.names import RESERVED_TOPICS
+from trunkline.log.store import Appended, Buffer, Durability, TopicPartition
+from trunkline.protocols.kafka.context import CloseConnection, Context
+from trunkline.protocols.kafka.errors import ErrorCode, code_of
+from trunkline.protocols.kafka.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+_DURABILITY = {0: Durability.NONE, 1: Durability.OS, -1: Durability.DISK}
+_FIRST_V2_VERSION = 3  # earlier versions carry message sets of the formats v0 and v1
+_IMPLICIT_TRANSACTION_VERSION = 12  # from here on a produce adds its partitions to the transaction (KIP-890)
+
+
+async def produce(context: Context, request: ProduceRequest) -> ProduceResponse | None:
+    durability = _DURABILITY.get(request.acks)
+    response = ProduceResponse()
+    waiting: list[tuple[PartitionProduceResponse, asyncio.Future[Appended]]] = []
+    transactional = request.transactional_id is not None
+    if transactional:
+        await _own_records(request)
+    for topic in request.topic_data:
+        answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        response.responses.append(answer)
+        name = _topic_name(context, topic)
+        for part in topic.partition_data:
+            result = PartitionProduceResponse(index=part.index)
+            answer.partition_responses.append(result)
+            if durability is None:
+                _refuse(result, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be 0, 1 or -1, not {request.acks}")
+                continue
+            if name in RESERVED_TOPICS:
+                _refuse(result, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} holds the broker's own state")
+                continue
+            if name is None:
+                _refuse(result, ErrorCode.UNKNOWN_TOPIC_ID, str(UnknownTopicId(str(topic.topic_id))))
+                continue
+            tp = TopicPartition(name, part.index)
+            try:
+                records = _batches(context, part)
+                if transactional:
+                    await _check_transaction(context, request, tp, records)
+                future = context.broker.store.append(tp, records, durability)
+                if future.done():
+                    _fill(result, future.result())
+                else:
+                    waiting.append((result, future))
+            except Exception as error:
+                _fail(result, error)
+    for result, future in waiting:
+        try:
+            _fill(result, await future)
+        except LogError as error:
+            _fail(result, error)
+    if request.acks == 0:
+        if any(part.error_code for answer in response.responses for part in answer.partition_responses):
+            raise CloseConnection
+        return None
+    return response
+
+
+async def _own_records(request: ProduceRequest) -> None:
+    """A transactional produce may wait before it appends, so its records must outlive the request's buffer."""
+    for topic in request.topic_data:
+        for part in topic.partition_data:
+            if part.records is not None:
+                part.records = memoryview(bytes(part.records))
+
+
+def _topic_name(context: Context, topic: TopicProduceData) -> str | None:
+    if context.version < 13:
+        return topic.name
+    info = context.broker.store.topic_by_id(topic.topic_id)
+    return None if info is None else info.name
+
+
+def _batches(context: Context, part: PartitionProduceData) -> Buffer:
+    records = part.records
+    if records is None or len(records) == 0:
+        raise CorruptBatch("a produce request without records")
+    if context.version < _FIRST_V2_VERSION:
+        raise UnsupportedFormat("message formats v0 and v1 are not stored; use a client of Kafka 0.11 or newer")
+    return records
+
+
+async def _check_transaction(context: Context, request: ProduceRequest, tp: TopicPartition, records: Buffer) -> None:
+    header = parse_header(records)
+    if not header.transactional:
+        return
+    transactions = context.broker.transactions
+    refusal = transactions.refusal(header.producer_id, header.producer_epoch, tp)
+    if refusal is None:
+        return
+    if context.version < _IMPLICIT_TRANSACTION_VERSION:
+        raise TransactionError(refusal, f"{tp} is not part of an open transaction of this producer")
+    assert request.transactional_id is not None
+    await transactions.ensure_partition(request.transactional_id, header.producer_id, header.producer_epoch, tp)
+
+
+def _fill(result: PartitionProduceResponse, appended: Appended) -> None:
+    result.base_offset = appended.base_offset
+    result.log_append_time_ms = appended.log_append_time_ms
+    result.log_start_offset = appended.log_start_offset
+
+
+def _fail(result: PartitionProduceResponse, error: Exception) -> None:
+    code = code_of(error)
+    if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        raise error
+    _refuse(result, code, str(error))
+
+
+def _refuse(result: PartitionProduceResponse, code: ErrorCode, message: str) -> None:
+    result.error_code = code
+    result.error_message = message
+    result.base_offset = -1
+    result.log_append_time_ms = -1
+    result.log_start_offset = -1

@@ -1,0 +1,268 @@
+"""The Kafka listener: the only file of this protocol with a socket in it.
+
+Reading. All connections of a loop share one scratch buffer: `get_buffer`, the read and `buffer_updated` happen without
+a pause between them, so an idle connection owns no buffer. A request that fits the scratch buffer is copied out of it
+in one piece; a larger one gets a buffer of its own that grows as bytes arrive, never as the length prefix claims, and
+is read into directly.
+
+Back-pressure. A connection is not read while its answers wait to be sent (`pause_writing`), or while it has
+`max_inflight_requests` requests open. What is unsent on all paused connections is counted, and fetches are cut
+smaller as that sum nears `max_unsent_bytes`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+
+from trunkline.broker.core import BrokerCore
+from trunkline.protocols.kafka.codec import DecodeError
+from trunkline.protocols.kafka.fetch_sessions import FetchSessions
+from trunkline.protocols.kafka.session import Session
+
+logger = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct(">i")
+_SCRATCH_BYTES = 256 * 1024
+_FIRST_GROWTH_BYTES = 1024 * 1024
+_KEEP_FRAME_BYTES = 2 * 1024 * 1024
+_WRITE_HIGH_WATER_BYTES = 256 * 1024
+_JOIN_BYTES = 32 * 1024  # below this, one copy is cheaper than one more system call
+
+
+class KafkaServer:
+    """Accepts connections on one address. Limits come from the broker's configuration."""
+
+    def __init__(self, broker: BrokerCore) -> None:
+        self.broker = broker
+        self.connections: set[Connection] = set()
+        self.scratch = bytearray(_SCRATCH_BYTES)
+        self.scratch_view = memoryview(self.scratch)
+        self.fetch_sessions = FetchSessions()
+        self.refused = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=4096)
+        bound = self._server.sockets[0].getsockname()
+        return str(bound[0]), int(bound[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client. Bytes in, frames to the session; buffers from the session, bytes out."""
+
+    __slots__ = ("_backlog", "_frame", "_frame_have", "_frame_need", "_paused_writing", "_reading",
+                 "_server", "_session", "_spare", "_transport", "_unsent_bytes")  # fmt: skip
+
+    def __init__(self, server: KafkaServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._session: Session | None = None
+        self._backlog = b""  # bytes of requests not yet taken up: a partial one, or whole ones that must wait
+        self._frame: bytearray | None = None  # a large request being read straight into its own buffer
+        self._frame_have = 0
+        self._frame_need = 0
+        self._spare: bytearray | None = None
+        self._paused_writing = False
+        self._reading = True
+        self._unsent_bytes = 0
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        server = self._server
+        if len(server.connections) >= server.broker.limits.max_connections:
+            server.refused += 1
+            logger.warning("refused a connection: max_connections=%d is reached", server.broker.limits.max_connections)
+            transport.abort()
+            return
+        server.connections.add(self)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES, low=_WRITE_HIGH_WATER_BYTES // 4)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = transport.get_extra_info("peername")
+        host = str(peer[0]) if isinstance(peer, tuple) else "unknown"
+        self._session = Session(server.broker, server.fetch_sessions, host, send=self._send, ready=self._ready)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.discard(self)
+        self._forget_unsent()
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        self._backlog = b""
+        self._frame = self._spare = None
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- in ------------------------------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return memoryview(self._frame)[self._frame_have : self._frame_need]
+        return self._server.scratch_view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._session is None:
+            return
+        if self._frame is not None:
+            self._frame_have += nbytes
+            if self._frame_have == self._frame_need:
+                self._finish_frame()
+            elif self._frame_have == len(self._frame):
+                self._grow_frame()
+            return
+        if self._backlog:
+            data = self._backlog + self._server.scratch_view[:nbytes]
+            self._backlog = b""
+            self._consume(memoryview(data))
+        else:
+            self._consume(self._server.scratch_view[:nbytes])
+
+    def eof_received(self) -> bool:
+        return False
+
+    def _grow_frame(self) -> None:
+        assert self._frame is not None
+        grown = min(self._frame_need, len(self._frame) * 2)
+        bigger = bytearray(grown)
+        bigger[: self._frame_have] = memoryview(self._frame)[: self._frame_have]
+        self._frame = bigger
+
+    def _finish_frame(self) -> None:
+        frame, need = self._frame, self._frame_need
+        assert frame is not None
+        self._frame = None
+        self._frame_have = self._frame_need = 0
+        self._handle(memoryview(frame)[:need])
+        # Sessions keep no reference to a request's bytes, so the buffer can serve the next one.
+        self._spare = frame if len(frame) <= _KEEP_FRAME_BYTES else None
+
+    def _consume(self, data: memoryview) -> None:
+        """Take whole frames off `data`; keep what is left for later."""
+        position, end = 0, len(data)
+        max_frame_bytes = self._server.broker.limits.max_request_bytes
+        while end - position >= 4:
+            session = self._session
+            if session is None:
+                return
+            if not self._may_proceed(session):
+                self._pause_reading()
+                break
+            length: int = _LENGTH.unpack_from(data, position)[0]
+            if length < 0 or length > max_frame_bytes:
+                self._drop(f"a request of {length} bytes (max_request_bytes is {max_frame_bytes})")
+                return
+            start = position + 4
+            if end - start >= length:
+                position = start + length
+                self._handle(data[start:position])
+            elif length + 4 > _SCRATCH_BYTES:
+                self._start_frame(data[start:], length)
+                return
+            else:
+                break
+        if position < end:
+            self._backlog = bytes(data[position:])
+
+    def _start_frame(self, head: memoryview, length: int) -> None:
+        spare = self._spare
+        self._spare = None
+        if spare is not None and len(spare) >= length:
+            frame = spare
+        else:
+            frame = bytearray(min(length, max(_FIRST_GROWTH_BYTES, len(head) * 2)))
+        frame[: len(head)] = head
+        self._frame, self._frame_have, self._frame_need = frame, len(head), length
+
+    def _handle(self, frame: memoryview) -> None:
+        session = self._session
+        if session is None:
+            return
+        try:
+            session.receive(frame)
+        except DecodeError as error:
+            self._drop(str(error))
+        except Exception:
+            logger.exception("request failed; closing the connection from %s", session.client_host)
+            self.abort()
+
+    def _drop(self, reason: str) -> None:
+        host = self._session.client_host if self._session else "unknown"
+        logger.warning("closing the connection from %s: %s", host, reason)
+        self._backlog = b""
+        if self._transport is not None:
+            self._transport.close()
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    # -- out and back-pressure -----------------------------------------------------------------------------------
+
+    def _send(self, buffers: list[bytes | bytearray | memoryview] | None) -> None:
+        """Write one response; None closes the connection, as Kafka does when acks=0 produce fails."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if buffers is None:
+            transport.close()
+        elif len(buffers) == 1:
+            transport.write(buffers[0])
+        elif sum(map(len, buffers)) <= _JOIN_BYTES:
+            transport.write(b"".join(buffers))
+        else:
+            for buffer in buffers:
+                transport.write(buffer)
+
+    def _may_proceed(self, session: Session) -> bool:
+        return not self._paused_writing and session.inflight < self._server.broker.limits.max_inflight_requests
+
+    def _pause_reading(self) -> None:
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _ready(self) -> None:
+        """The session can take more requests: start with those that wait here."""
+        if self._reading or self._session is None or not self._may_proceed(self._session):
+            return
+        backlog, self._backlog = self._backlog, b""
+        if backlog:
+            self._reading = True  # so that _consume can pause again
+            self._consume(memoryview(backlog))
+            if not self._reading:
+                return
+        self._reading = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self._paused_writing = True
+        assert self._transport is not None
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._server.broker.unsent_bytes += self._unsent_bytes
+
+    def resume_writing(self) -> None:
+        self._paused_writing = False
+        self._forget_unsent()
+        self._ready()
+
+    def _forget_unsent(self) -> None:
+        self._server.broker.unsent_bytes -= self._unsent_bytes
+        self._unsent_bytes = 0

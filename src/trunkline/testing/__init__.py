@@ -1,0 +1,1 @@
+"""Trunkline in other people's tests."""

@@ -1,0 +1,72 @@
+"""The rules of docs/architecture.md that can be read off the source."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "trunkline"
+
+# A room may import itself, the rooms under it, and these modules that belong to no room.
+ROOMS = ("log", "cursors", "broker", "protocols")
+COMMON = frozenset({"trunkline", "trunkline.clock"})
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, f"{path}: relative import"
+            found.add(node.module)
+    return {name for name in found if name.split(".")[0] == "trunkline"}
+
+
+def modules_of(room: str) -> list[Path]:
+    return sorted((SOURCE / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_dependencies_point_down(room: str) -> None:
+    below = ROOMS[: ROOMS.index(room) + 1]
+    allowed = tuple(f"trunkline.{name}" for name in below)
+    for path in modules_of(room):
+        for name in imports_of(path) - COMMON:
+            assert name.startswith(allowed), f"{path.relative_to(SOURCE)} imports {name}, which is not below it"
+
+
+def test_nothing_above_the_store_knows_about_files() -> None:
+    for room in ROOMS[1:]:
+        for path in modules_of(room):
+            assert not any(name.startswith("trunkline.log.embedded") for name in imports_of(path)), path
+
+
+def test_no_protocol_imports_another() -> None:
+    protocols = [path for path in (SOURCE / "protocols").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert protocols
+    for protocol in protocols:
+        for path in protocol.rglob("*.py"):
+            for name in imports_of(path):
+                parts = name.split(".")
+                if parts[:2] == ["trunkline", "protocols"] and len(parts) > 2:
+                    assert parts[2] == protocol.name, f"{path} imports {name}"
+
+
+def test_only_the_servers_have_sockets() -> None:
+    for room in ROOMS:
+        for path in modules_of(room):
+            if path.name == "server.py":
+                continue
+            tree = ast.parse(path.read_text())
+            names = {n.name for node in ast.walk(tree) if isinstance(node, ast.Import) for n in node.names}
+            assert "socket" not in names, f"{path} imports socket"
+
+
+def test_every_folder_has_its_line_in_the_architecture_page() -> None:
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
+    for folder in (path for path in SOURCE.rglob("*") if path.is_dir() and path.name != "__pycache__"):
+        if any(child.suffix == ".py" and child.name != "__init__.py" for child in folder.iterdir()):
+            assert f"src/trunkline/{folder.relative_to(SOURCE)}/" in page, folder
