@@ -35,10 +35,9 @@ async def exhausted() -> tuple[Bench, ProducerIdentity]:
 @scenario
 async def test_producer_ids_never_repeat_across_restarts() -> None:
     b = await bench(TransactionLimits(producer_id_block_size=3))
-    taken = []
+    taken: list[int] = []
     for _ in range(4):
-        for _ in range(4):
-            taken.append((await b.coordinator.init_producer_id(None, 0)).producer_id)
+        taken += [(await b.coordinator.init_producer_id(None, 0)).producer_id for _ in range(4)]
         b = await b.restarted()
     assert len(set(taken)) == len(taken) == 16
 
@@ -503,7 +502,8 @@ async def test_what_cannot_be_written_changes_nothing() -> None:
 @scenario
 async def test_describe_and_list_show_what_is_open() -> None:
     b = await bench()
-    await refused_sync_describe(b)
+    with pytest.raises(TransactionError, match="TRANSACTIONAL_ID_NOT_FOUND"):
+        b.coordinator.describe("nobody")
     idle = await b.init("idle")
     who = await b.init("busy")
     started_ms = b.clock.wall_ms()
@@ -525,11 +525,6 @@ async def test_describe_and_list_show_what_is_open() -> None:
     assert listed(producer_ids=[idle.producer_id]) == ["idle"]
     assert listed(duration_ms=499) == ["busy"]
     assert listed(duration_ms=500) == []
-
-
-async def refused_sync_describe(b: Bench) -> None:
-    with pytest.raises(TransactionError, match="TRANSACTIONAL_ID_NOT_FOUND"):
-        b.coordinator.describe("nobody")
 
 
 @scenario
