@@ -107,12 +107,15 @@ class KafkaConnection:
         self._send(request, self.version_for(ApiKey(request.API_KEY), max_version))
 
     def _exchange(self, request: Message, response_type: type[R], version: int, timeout_ms: int) -> R:
-        correlation_id = self._send(request, version)
-        frame = self._receive(timeout_ms)
         try:
-            return decode_response(response_type, frame, version, correlation_id)
+            correlation_id = self._send(request, version)
+            return decode_response(response_type, self._receive(timeout_ms), version, correlation_id)
         except DecodeError as error:
             raise self._broken(f"{self.address} answered what we do not understand: {error}") from error
+        except KeyboardInterrupt:
+            # The answer is still to come: nothing else may be asked on this connection.
+            self.close()
+            raise
 
     def _send(self, request: Message, version: int) -> int:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF

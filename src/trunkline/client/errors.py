@@ -78,7 +78,7 @@ _HINT = {
     "UNSUPPORTED_VERSION": "use a newer broker",
     CONNECTION_FAILED: "start a broker with `trunkline serve`, or name one with --bootstrap HOST:PORT",
     DISCONNECTED: "see whether the broker is still up",
-    TIMED_OUT: "the broker may be overloaded; try again, or with a longer --timeout",
+    TIMED_OUT: "the broker may be overloaded; try again, or with a longer --request-timeout",
 }
 
 

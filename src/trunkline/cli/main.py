@@ -1,0 +1,90 @@
+"""`trunkline`: the list of commands, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from trunkline.cli.errors import CommandError
+from trunkline.version import VERSION
+
+
+class _Entry(NamedTuple):
+    module: str
+    attribute: str
+    summary: str
+
+
+_COMMANDS = {
+    "serve": _Entry("trunkline.cli.serve", "serve", "Run a broker."),
+    "topic": _Entry("trunkline.cli.topic", "topic", "Create, list, describe, alter and delete topics."),
+    "produce": _Entry("trunkline.cli.produce", "produce", "Send lines of text as records."),
+    "consume": _Entry("trunkline.cli.consume", "consume", "Print the records of a topic."),
+    "group": _Entry("trunkline.cli.group", "group", "List, describe, reset and delete consumer groups."),
+    "log": _Entry("trunkline.cli.log", "log", "Look into segment files."),
+    "config": _Entry("trunkline.cli.config", "config", "Show settings and where each comes from."),
+    "bench": _Entry("trunkline.bench.cli", "bench", "Measure a broker, also against Apache Kafka."),
+    "version": _Entry("trunkline.cli.version", "version", "Print the version."),
+}
+
+
+class CommandGroup(click.Group):
+    """Knows its commands by name and summary, and imports one only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(import_module(entry.module), entry.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            known = CommandError.of(error)
+            if known is None:
+                raise
+            raise known from error
+
+
+@click.group(
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Each command has its own --help with examples. Settings: `trunkline config example`.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="TOML file with settings.  [default: ./trunkline.toml]",
+)
+@click.version_option(VERSION, prog_name="trunkline")
+@click.pass_context
+def cli(ctx: click.Context, config_file: Path | None) -> None:
+    """One log, every way to message.
+
+    \b
+    trunkline serve                               run a broker on 127.0.0.1:9092
+    echo hello | trunkline produce greetings      send a record
+    trunkline consume greetings --from-beginning  read it back
+    """
+    ctx.obj = config_file
+
+
+def main() -> None:
+    cli(prog_name="trunkline")

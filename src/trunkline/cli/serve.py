@@ -1,0 +1,152 @@
+"""`trunkline serve`: run a broker in this process.
+
+Every setting of `trunkline.config` is a flag here; the flags are made from its table. What keeps a broker from starting
+(a port or data directory that is in use, a directory that cannot be written) is told in one line.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+
+from trunkline.cli.errors import CommandError
+from trunkline.cli.options import config_file_of, parse_pairs
+from trunkline.config import SETTINGS, Config, Setting, load
+from trunkline.log.errors import DataDirectoryInUse, StorageFailure
+
+_NOT_FLAGS = frozenset({"bootstrap"})  # of the client commands only
+_COMMON = frozenset({"data", "host", "kafka_port", "ready_file", "log_level"})
+
+
+def _setting_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """One option per setting, in the order of the table. Values stay text: the settings' own readers check them."""
+    ordered = sorted(SETTINGS.values(), key=lambda setting: setting.name not in _COMMON)
+    for setting in reversed([item for item in ordered if item.name not in _NOT_FLAGS]):
+        shown = _shown_default(setting)
+        doc = f"{setting.doc}  [default: {shown}]" if shown else setting.doc
+        if isinstance(setting.default, bool):
+            declaration = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
+            option = click.option(declaration, setting.name, default=None, help=doc)
+        else:
+            option = click.option(setting.flag, setting.name, metavar=_metavar(setting), help=doc)
+        function = option(function)
+    return function
+
+
+def _shown_default(setting: Setting) -> str:
+    if setting.default is None:
+        return ""
+    return str(setting.default).lower() if isinstance(setting.default, bool) else str(setting.default)
+
+
+def _metavar(setting: Setting) -> str:
+    if setting.name.endswith("_port"):
+        return "N|0|off"
+    if setting.name == "data":
+        return "DIR"
+    if setting.name.endswith("_file"):
+        return "FILE"
+    return "N" if isinstance(setting.default, int) else "TEXT"
+
+
+@click.command
+@_setting_flags
+@click.option(
+    "--topic-config",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_pairs,
+    help="Default for a topic setting; may be repeated.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="TOML file with settings.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Do not print the banner.")
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    /,
+    *,
+    topic_config: list[tuple[str, str]],
+    config_file: Path | None,
+    quiet: bool,
+    **flags: str | bool | None,
+) -> None:
+    """Run a broker until Ctrl-C.
+
+    Each setting can also come from a TOML file or the environment: `trunkline config show`.
+
+    \b
+    trunkline serve
+    trunkline serve --data /var/lib/trunkline --host 0.0.0.0 --advertised-host broker.example.org
+    trunkline serve --kafka-port 0 --ready-file ready.json
+    trunkline serve --topic-config retention.ms=86400000
+    """
+    config = load(flags, topic_flags=dict(topic_config), config_file=config_file or config_file_of(ctx))
+    logging.basicConfig(
+        level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
+    )
+    from trunkline.app import serve as run
+
+    def announce(addresses: Mapping[str, str]) -> None:
+        if not quiet:
+            click.echo(banner(config, addresses), err=True)
+
+    try:
+        code = run(config, announce)
+    except OSError as error:
+        raise _explained(error, config) from error
+    except StorageFailure as error:
+        raise CommandError(str(error), _storage_hint(error)) from error
+    ctx.exit(code)
+
+
+def banner(config: Config, addresses: Mapping[str, str]) -> str:
+    """Where everything is, and what to type first."""
+    width = max([len("data"), *map(len, addresses)])
+    lines = [f"  {click.style(name.ljust(width), fg='cyan')}  {address}" for name, address in addresses.items()]
+    lines.append(f"  {click.style('data'.ljust(width), fg='cyan')}  {config.data.resolve()}")
+    kafka = addresses.get("kafka")
+    if kafka is not None:
+        where = "" if kafka == load().client_bootstrap() else f" --bootstrap {kafka}"
+        lines += [
+            "",
+            "Send a first message from another terminal:",
+            f"  echo hello | trunkline produce greetings{where}",
+            f"  trunkline consume greetings --from-beginning{where}",
+        ]
+    head = click.style("Trunkline is ready.", fg="green", bold=True) + " Ctrl-C stops it."
+    return "\n".join([head, *lines])
+
+
+def _explained(error: OSError, config: Config) -> CommandError:
+    where = f"{config.host}:{config.kafka_port}"
+    if error.errno == errno.EADDRINUSE:
+        return CommandError(
+            f"{where} is in use by another process",
+            "stop that process, or choose another port with --kafka-port (0 takes a free one)",
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return CommandError(f"this machine has no address {config.host}", "choose another with --host")
+    if error.errno == errno.EACCES and error.filename is None:
+        return CommandError(f"not allowed to listen on {where}", "choose a port above 1023 with --kafka-port")
+    place = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str | Path) else ""
+    return CommandError(
+        f"{place}{error.strerror or error}", "choose another data directory with --data" if place else ""
+    )
+
+
+def _storage_hint(error: StorageFailure) -> str:
+    if isinstance(error, DataDirectoryInUse):
+        return "stop that broker, or choose another directory with --data"
+    return "make it writable, or choose another directory with --data"
