@@ -12,9 +12,9 @@ from trunkline.cursors.stream import (
     GroupError,
     GroupErrorName,
     HeartbeatRequest,
-    JoinRequest,
     LeavingMember,
     OffsetEntry,
+    TopicIdPartition,
 )
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
@@ -84,20 +84,18 @@ async def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupRe
     timeout_ms = request.rebalance_timeout_ms if context.version >= 1 else request.session_timeout_ms
     try:
         joined = await context.broker.groups.join(
-            JoinRequest(
-                group_id=request.group_id,
-                session_timeout_ms=request.session_timeout_ms,
-                rebalance_timeout_ms=timeout_ms,
-                member_id=request.member_id,
-                group_instance_id=request.group_instance_id,
-                client_id=context.client_id,
-                client_host=f"/{context.client_host}",
-                protocol_type=request.protocol_type,
-                protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
-                require_known_member_id=context.version >= 4,
-                supports_skipping_assignment=context.version >= 9,
-                reason=request.reason or "",
-            )
+            request.group_id,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=timeout_ms,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=context.client_id,
+            client_host=f"/{context.client_host}",
+            protocol_type=request.protocol_type,
+            protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
+            require_known_member_id=context.version >= 4,
+            supports_skipping_assignment=context.version >= 9,
+            reason=request.reason or "",
         )
     except (GroupError, LogError) as error:
         member_id = error.member_id if isinstance(error, GroupError) and error.member_id else request.member_id
@@ -127,10 +125,10 @@ async def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupRe
     try:
         synced = await context.broker.groups.sync(
             request.group_id,
-            request.member_id,
-            request.generation_id,
-            request.group_instance_id,
-            {given.member_id: given.assignment for given in request.assignments},
+            generation=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            assignments={given.member_id: given.assignment for given in request.assignments},
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
         )
@@ -144,7 +142,10 @@ async def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupRe
 async def heartbeat(context: Context, request: ClassicHeartbeatRequest) -> ClassicHeartbeatResponse:
     try:
         context.broker.groups.heartbeat(
-            request.group_id, request.member_id, request.generation_id, request.group_instance_id
+            request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
         )
     except (GroupError, LogError) as error:
         return ClassicHeartbeatResponse(error_code=code_of(error))
@@ -158,7 +159,7 @@ async def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGrou
             LeavingMember(member.member_id, member.group_instance_id, member.reason or "") for member in request.members
         ]
     try:
-        left = await context.broker.groups.leave(request.group_id, leaving)
+        left = context.broker.groups.leave(request.group_id, leaving)
     except (GroupError, LogError) as error:
         return LeaveGroupResponse(error_code=code_of(error))
     if context.version < 3:
@@ -197,7 +198,7 @@ async def consumer_group_heartbeat(
                 server_assignor=request.server_assignor,
                 topic_partitions=None
                 if owned is None
-                else frozenset((t.topic_id, p) for t in owned for p in t.partitions),
+                else frozenset(TopicIdPartition(t.topic_id, p) for t in owned for p in t.partitions),
                 client_id=context.client_id,
                 client_host=f"/{context.client_host}",
             )

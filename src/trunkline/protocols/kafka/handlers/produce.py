@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 
-from trunkline.broker.errors import TransactionError
 from trunkline.log.batch import parse_header
 from trunkline.log.errors import CorruptBatch, LogError, UnknownTopicId, UnsupportedFormat
 from trunkline.log.names import RESERVED_TOPICS
@@ -105,11 +104,9 @@ async def _check_transaction(context: Context, request: ProduceRequest, tp: Topi
     if not header.transactional:
         return
     transactions = context.broker.transactions
-    refusal = transactions.refusal(header.producer_id, header.producer_epoch, tp)
-    if refusal is None:
-        return
     if context.version < _IMPLICIT_TRANSACTION_VERSION:
-        raise TransactionError(refusal, f"{tp} is not part of an open transaction of this producer")
+        transactions.check_append(header.producer_id, header.producer_epoch, tp)
+        return
     assert request.transactional_id is not None
     await transactions.ensure_partition(request.transactional_id, header.producer_id, header.producer_epoch, tp)
 

@@ -102,7 +102,7 @@ async def _add(context: Context, transaction: AddPartitionsToTxnTransaction) -> 
     identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     try:
         if transaction.verify_only:
-            names = transactions.verify(*identity, partitions)
+            names = await transactions.verify(*identity, partitions)
         else:
             names = await transactions.add_partitions(*identity, partitions)
         codes = {tp: _verdict(context, name) for tp, name in names.items()}
@@ -163,10 +163,10 @@ async def txn_offset_commit(context: Context, request: TxnOffsetCommitRequest) -
             request.group_id,
             request.producer_id,
             request.producer_epoch,
-            request.member_id,
-            request.generation_id,
-            request.group_instance_id,
             entries,
+            member_id=request.member_id,
+            generation_or_epoch=request.generation_id,
+            group_instance_id=request.group_instance_id,
         )
         codes = {(tp.topic, tp.partition): ErrorCode[name.value] for tp, name in results.items() if name is not None}
     except (TransactionError, GroupError, LogError) as error:
@@ -190,12 +190,12 @@ async def txn_offset_commit(context: Context, request: TxnOffsetCommitRequest) -
 
 async def _join_transaction(context: Context, request: TxnOffsetCommitRequest) -> None:
     transactions = context.broker.transactions
-    refusal = transactions.refusal(request.producer_id, request.producer_epoch, _OFFSETS)
-    if refusal is None:
-        return
     if context.version < _IMPLICIT_OFFSETS_VERSION:
-        raise TransactionError(refusal, "the offsets are not part of an open transaction")
-    await transactions.ensure_partition(request.transactional_id, request.producer_id, request.producer_epoch, _OFFSETS)
+        transactions.check_append(request.producer_id, request.producer_epoch, _OFFSETS)
+    else:
+        await transactions.ensure_partition(
+            request.transactional_id, request.producer_id, request.producer_epoch, _OFFSETS
+        )
 
 
 async def end_txn(context: Context, request: EndTxnRequest) -> EndTxnResponse:
