@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -60,12 +61,12 @@ def python_type(item: Field) -> str:
     base = item.type if item.struct is not None else PYTHON_TYPES.get(item.type, "int")
     if item.is_array:
         base = f"list[{base}]"
-    return f"{base} | None" if item.nullable or item.type == "records" else base
+    return f"{base} | None" if item.nullable else base
 
 
 def default_value(item: Field) -> str:
     """The default as an expression, for use where no value was read."""
-    if item.default == "null" or item.type == "records":
+    if item.default == "null" or (item.type == "records" and item.nullable):
         return "None"
     if item.is_array:
         return "[]"
@@ -73,7 +74,14 @@ def default_value(item: Field) -> str:
         return f"{item.type}()"
     if item.default is not None:
         return item.default.capitalize() if item.type == "bool" else item.default
-    return {"bool": "False", "float64": "0.0", "uuid": "ZERO_UUID", "string": '""', "bytes": 'b""'}.get(item.type, "0")
+    return {
+        "bool": "False",
+        "float64": "0.0",
+        "uuid": "ZERO_UUID",
+        "string": '""',
+        "bytes": 'b""',
+        "records": 'b""',
+    }.get(item.type, "0")
 
 
 def default_clause(item: Field) -> str:
@@ -211,7 +219,7 @@ class Reader:
 
     @staticmethod
     def local_type(item: Field) -> str:
-        return "memoryview | None" if item.type == "records" else python_type(item)
+        return python_type(item).replace("Buffer", "memoryview")
 
     def group(self, depth: int, group: list[Field], *, declared: bool) -> None:
         for fixed, members in groupby(group, lambda item: item.is_fixed):
@@ -363,8 +371,7 @@ class Writer:
         value = f"item.{item.name}"
         present = item.versions & self.dialect.within
         nullable = item.nullable & self.dialect.within
-        optional = bool(item.nullable) or item.type == "records"
-        if optional and not nullable.covers(present):
+        if item.nullable and not nullable.covers(present):
             test = f"version < {nullable.low} and {value} is None" if nullable else f"{value} is None"
             message = f"{self.struct.name}.{item.name} may not be null in this version"
             emit(depth, f"if {test}:", f'    raise ValueError("{message}")')
@@ -558,29 +565,23 @@ def catalogue_text(modules: dict[str, list[Declaration]]) -> str:
     return "\n".join([*lines, ")", ""])
 
 
-def formatted(text: str, name: str) -> str:
-    """As ruff would leave it: sorted imports, then the formatter, with the project's settings."""
-    ruff = [sys.executable, "-m", "ruff"]
-    path = str(MESSAGES / name)
-    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
-        done = subprocess.run(
-            [*ruff, *command, "--stdin-filename", path, "-"],
-            input=text,
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=ROOT,
-        )
-        text = done.stdout
-    return text
+def formatted(texts: dict[str, str]) -> dict[str, str]:
+    """As ruff would leave them: sorted imports, then the formatter, with the project's settings."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name, text in texts.items():
+            (Path(directory) / name).write_text(text, "utf-8")
+        for command in (["check", "--select", "I", "--fix"], ["format"]):
+            settings = ["--quiet", "--no-cache", "--config", str(ROOT / "pyproject.toml")]
+            subprocess.run([sys.executable, "-m", "ruff", *command, *settings, directory], check=True, cwd=ROOT)
+        return {name: (Path(directory) / name).read_text("utf-8") for name in texts}
 
 
-def generate(only: frozenset[str] | None = None) -> dict[str, str]:
-    """The text of every generated file by name; `only` limits which."""
+def generate() -> dict[str, str]:
+    """The text of every generated file by name."""
     modules = load()
     texts = {f"{name}.py": module_text(f"{name}.api", group) for name, group in modules.items()}
     texts["catalogue.py"] = catalogue_text(modules)
-    return {name: formatted(text, name) for name, text in texts.items() if only is None or name in only}
+    return formatted(texts)
 
 
 def main(arguments: list[str]) -> int:

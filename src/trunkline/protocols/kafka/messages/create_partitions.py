@@ -49,7 +49,7 @@ class CreatePartitionsAssignment:
 class CreatePartitionsTopic:
     name: str = ""
     count: int = 0
-    assignments: list[CreatePartitionsAssignment] | None = field(default_factory=list)
+    assignments: list[CreatePartitionsAssignment] | None = None
 
 
 @dataclass(slots=True)

@@ -59,7 +59,7 @@ class ListOffsetsRequest:
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 10
 
-    replica_id: int = 0
+    replica_id: int = -1
     isolation_level: int = 0
     topics: list[ListOffsetsTopic] = field(default_factory=list)
     timeout_ms: int = 0

@@ -25,6 +25,7 @@ from trunkline.protocols.kafka.wire import (
     skip_tags,
     splice,
     trailing,
+    unexpected_null,
     unknown_version,
     uuid_of,
     write_compact_nullable_records,
@@ -133,7 +134,7 @@ class PartitionData:
     acknowledge_error_code: int = 0
     acknowledge_error_message: str | None = None
     current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
-    records: Buffer | None = None
+    records: Buffer = b""
     acquired_records: list[AcquiredRecords] = field(default_factory=list)
 
 
@@ -390,6 +391,8 @@ def _read_partition_data_flexible(
     acknowledge_error_message, at = read_compact_nullable_string(buffer, at)
     current_leader, at = _read_leader_id_and_epoch_flexible(buffer, at, version, budget)
     records, at = read_compact_nullable_records(buffer, at)
+    if records is None:
+        raise unexpected_null("PartitionData.records")
     count, at = read_compact_count(buffer, at, budget)
     acquired_records: list[AcquiredRecords] = []
     for _ in range(count):

@@ -19,7 +19,7 @@ A file declares one message pair, or with `data` a message that is not an RPC:
     data ConsumerProtocolSubscription versions 0-3 flexible none
 
 Field names are Kafka's in snake case, struct names are Kafka's.  A field without `= value` defaults to zero,
-false, the empty string, the empty list, or a struct of defaults; records default to null.
+false, the empty string, the empty list, or a struct of defaults; nullable records default to null.
 
 This module runs when messages are generated and in tests, never in a broker.
 """
