@@ -327,6 +327,33 @@ def build_batch(
     )
 
 
+def refill_batch(header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytes:
+    """The batch of `header` with only these of its records, at the offsets they had.
+
+    A delete horizon, when given, is noted in the batch: the time from which on its tombstones may go.
+    """
+    base_timestamp_ms = header.base_timestamp_ms if delete_horizon_ms is None else delete_horizon_ms
+    body = bytearray()
+    for record in records:
+        stamp = base_timestamp_ms if header.log_append_time else record.timestamp_ms
+        _put_record(body, record.offset - header.base_offset, stamp - base_timestamp_ms, record)
+    newest = max((record.timestamp_ms for record in records), default=header.max_timestamp_ms)
+    return seal_batch(
+        codecs.compress(header.codec, body) if header.codec and records else body,
+        base_offset=header.base_offset,
+        attributes=(header.attributes if records else header.attributes & ~CODEC_MASK)
+        | (DELETE_HORIZON if delete_horizon_ms is not None else 0),
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=header.max_timestamp_ms if header.log_append_time else newest,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=len(records),
+        leader_epoch=header.leader_epoch,
+    )
+
+
 def build_marker(
     producer_id: int,
     producer_epoch: int,

@@ -3,7 +3,7 @@
 On disk in the data directory:
 
     checkpoint.json   per partition: log start offset, recovery point (everything before is fsynced), end offset,
-                      base offset and size of the active segment. Replaced as a whole; a crash leaves the old or the new.
+                      base offset and size of the active segment, offset up to which it is compacted. Replaced as a whole; a crash leaves the old or the new.
     .clean_shutdown   an empty file, made by `close` after everything is on disk and removed by the next start before
                       anything is appended. While it is there, end offsets and sizes may be trusted without a scan.
 
@@ -29,6 +29,7 @@ class PartitionMark(NamedTuple):
     end_offset: int
     active_base_offset: int
     active_size_bytes: int
+    cleaned_to: int = 0
 
 
 NO_MARK = PartitionMark(0, 0, 0, 0, -1)

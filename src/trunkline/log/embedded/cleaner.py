@@ -1,11 +1,14 @@
-"""Retention: what is removed from a partition, and when.
+"""Cleaning: what is removed from a partition, and when.
 
-Whole segments only, from the oldest on, never the active one. A segment goes when it lies before the log start offset
-(`trim`), when its newest record is older than `retention.ms`, or when the partition is larger than `retention.bytes` without it.
+Retention removes whole segments, from the oldest on, never the active one. A segment goes when it lies before the log start
+offset (`trim`), when its newest record is older than `retention.ms`, or when the partition is larger than `retention.bytes` without it.
 An active segment that is past its time, or wholly trimmed, is rolled first, so that an idle partition empties too.
 
 The order on disk: the log start offset is made durable, then files are removed, oldest first. A crash in between leaves
 segments before the log start; the next pass removes them.
+
+A compacted topic's closed segments below the last stable offset, and older than `min.compaction.lag.ms`, are compacted (see
+compaction) when the part that was not yet is `min.cleanable.dirty.ratio` of the whole, or older than `max.compaction.lag.ms`.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 from trunkline.clock import Clock
+from trunkline.log.embedded.compaction import Abandoned, Plan, Rewritten, Source, map_keys, rewrite
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.partition import Partition
-from trunkline.log.embedded.segment import Segment
+from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, Segment
 from trunkline.log.errors import StorageFailure
 from trunkline.log.store import TopicPartition
 
@@ -42,18 +47,24 @@ class Cleaner:
         self._save_checkpoint = save_checkpoint
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trunkline-cleaner")
         self._pass = asyncio.Lock()
+        self._stopping = False
 
     async def stop(self) -> None:
+        self._stopping = True
         async with self._pass:
             await asyncio.to_thread(self._thread.shutdown)
 
     async def run_once(self) -> None:
         async with self._pass:
             for partition in list(self._partitions.values()):
+                if self._stopping:
+                    return
                 if partition.failure is not None:
                     continue
                 try:
                     await self._clean(partition)
+                except Abandoned:
+                    continue
                 except StorageFailure as failure:
                     _logger.error("%s was not cleaned: %s", partition.tp, failure)
                 await asyncio.sleep(0)
@@ -65,6 +76,10 @@ class Cleaner:
             partition.raise_log_start(start_offset)
             await self._save_checkpoint()
         await self.drop_trimmed(partition)
+        if partition.config.compacted and partition.failure is None:
+            await self._compact(partition)
+
+    # -- retention ---------------------------------------------------------------------------------------------------
 
     async def drop_trimmed(self, partition: Partition) -> None:
         """Remove the segments that lie wholly before the log start offset."""
@@ -104,6 +119,125 @@ class Cleaner:
     def _newest(partition: Partition, segment: Segment) -> int:
         newest_ms = segment.newest(partition.pool.fd(segment.log_path), partition.config.index_interval_bytes)
         return newest_ms if newest_ms >= 0 else segment.created_ms
+
+    # -- compaction --------------------------------------------------------------------------------------------------
+
+    async def _compact(self, partition: Partition) -> None:
+        plan = self._plan(partition)
+        if plan is None:
+            return
+        loop = asyncio.get_running_loop()
+        latest, covered = await loop.run_in_executor(self._thread, map_keys, plan)
+        reached = [source for source in plan.sources if source.base_offset < covered]
+        groups = rewrite(plan, _group(reached, partition.config.segment_bytes), latest)
+        while (rewritten := await loop.run_in_executor(self._thread, next, groups, None)) is not None:
+            if not self._swap(partition, rewritten):
+                await loop.run_in_executor(self._thread, _unlink, [rewritten.swap_path])
+                return
+            await loop.run_in_executor(self._thread, _finish_swap, rewritten)
+        partition.cleaned_to = max(partition.cleaned_to, covered)
+        await self._save_checkpoint()
+
+    def _plan(self, partition: Partition) -> Plan | None:
+        """What a pass would work on; None when none is due."""
+        config = partition.config
+        now_ms = self._clock.wall_ms()
+        self._roll_overdue(partition, now_ms)
+        segments = partition.segments
+        sources: list[Segment] = []
+        dirty_bytes = 0
+        oldest_dirty_ms = now_ms
+        for segment, following in pairwise(segments):
+            if following.base_offset > partition.last_stable_offset:
+                break
+            if (
+                config.min_compaction_lag_ms
+                and self._newest(partition, segment) > now_ms - config.min_compaction_lag_ms
+            ):
+                break
+            sources.append(segment)
+            if following.base_offset > partition.cleaned_to and segment.size:
+                dirty_bytes += segment.size
+                oldest_dirty_ms = min(oldest_dirty_ms, self._oldest(partition, segment))
+        if not dirty_bytes:
+            return None
+        ratio = dirty_bytes / sum(segment.size for segment in sources)
+        if ratio < config.min_cleanable_dirty_ratio and now_ms - oldest_dirty_ms <= config.max_compaction_lag_ms:
+            return None
+        return Plan(
+            directory=partition.directory,
+            sources=[Source(s.base_offset, s.log_path, s.size, s.created_ms, tuple(s.aborted)) for s in sources],
+            interval_bytes=config.index_interval_bytes,
+            dirty_from=partition.cleaned_to,
+            now_ms=now_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            kept_offsets=frozenset(partition.producers.last_kept_offsets()),
+            key_map_bytes=self._limits.cleaner_key_map_bytes,
+            max_decompressed_bytes=self._limits.max_decompressed_bytes,
+            abandoned=lambda: self._stopping or partition.failure is not None,
+        )
+
+    def _roll_overdue(self, partition: Partition, now_ms: int) -> None:
+        active = partition.active
+        if active.size and now_ms - self._oldest(partition, active) > partition.config.max_compaction_lag_ms:
+            partition.roll()
+
+    @staticmethod
+    def _oldest(partition: Partition, segment: Segment) -> int:
+        first_ms = segment.first_timestamp_ms(partition.pool.fd(segment.log_path))
+        return first_ms if first_ms >= 0 else segment.created_ms
+
+    def _swap(self, partition: Partition, rewritten: Rewritten) -> bool:
+        """Let the rewritten segment take its place. False when the old ones are no longer what it was made from."""
+        bases = [source.base_offset for source in rewritten.sources]
+        first = partition.segment_number(bases[0])
+        old = partition.segments[first : first + len(bases)]
+        if partition.failure is not None or [segment.base_offset for segment in old] != bases:
+            return False
+        new = rewritten.segment
+        try:
+            new.replace_aborted(rewritten.aborted)
+            for segment in old:
+                partition.pool.forget(segment.log_path)
+                os.rename(segment.log_path, segment.log_path + ".deleted")
+                _unlink(path for path in segment.paths if path not in (segment.log_path, new.stem + ".txnindex"))
+            os.rename(rewritten.swap_path, new.log_path)
+        except OSError as error:
+            # The next start finishes the swap; until then the files and what memory knows of them disagree.
+            partition.fail(StorageFailure(rewritten.swap_path, error.strerror or "cannot be renamed"))
+            return False
+        partition.segments[first : first + len(bases)] = [new]
+        partition.positions.clear()
+        return True
+
+
+def _group(sources: Sequence[Source], max_bytes: int) -> list[list[Source]]:
+    """Neighbours that together fit one segment, in bytes and in the range of its offsets."""
+    groups: list[list[Source]] = []
+    size = 0
+    for number, source in enumerate(sources):
+        end_offset = sources[number + 1].base_offset if number + 1 < len(sources) else source.base_offset
+        fits = bool(groups) and size + source.size <= max_bytes
+        if fits and end_offset - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET:
+            groups[-1].append(source)
+            size += source.size
+        else:
+            groups.append([source])
+            size = source.size
+    return groups
+
+
+def _finish_swap(rewritten: Rewritten) -> None:
+    rewritten.segment.write_indexes()
+    _unlink(source.log_path + ".deleted" for source in rewritten.sources)
+
+
+def _unlink(paths: Iterable[str]) -> None:
+    for path in paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
 
 
 def _remove(segments: list[Segment]) -> None:

@@ -105,7 +105,9 @@ class Partition:
         """What the checkpoint keeps. A size of -1 never matches: a failed partition is not to be trusted unscanned."""
         active = self.segments[-1]
         size = active.size if self.failure is None else -1
-        return PartitionMark(self.log_start_offset, self.recovery_point, self.end_offset, active.base_offset, size)
+        return PartitionMark(
+            self.log_start_offset, self.recovery_point, self.end_offset, active.base_offset, size, self.cleaned_to
+        )
 
     def fail(self, failure: StorageFailure) -> None:
         """Refuse everything from now on."""
@@ -256,11 +258,10 @@ class Partition:
     def _age_limit(self, segment: Segment) -> int:
         """The timestamp from which on a batch opens a new segment. Jitter spreads rolls; the path makes it repeatable."""
         config = self.config
+        max_age_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacted else config.segment_ms
         jitter_ms = zlib.crc32(segment.log_path.encode()) % config.segment_jitter_ms if config.segment_jitter_ms else 0
         first_ms = segment.first_timestamp_ms(self.pool.fd(segment.log_path))
-        return (
-            (first_ms if first_ms >= 0 else segment.created_ms) + config.segment_ms - min(jitter_ms, config.segment_ms)
-        )
+        return (first_ms if first_ms >= 0 else segment.created_ms) + max_age_ms - min(jitter_ms, max_age_ms)
 
     def roll(self) -> None:
         """Close the active segment and begin the next at the end of the log."""

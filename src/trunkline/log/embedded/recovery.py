@@ -22,6 +22,7 @@ import os
 from trunkline.log.batch import read_marker
 from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.checkpoint import PartitionMark
+from trunkline.log.embedded.compaction import SWAP_SUFFIX
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.producers import ProducerTable
 from trunkline.log.embedded.segment import OFFSET_DIGITS, Segment, TornLog, check_batches, offset_name
@@ -29,7 +30,6 @@ from trunkline.log.errors import CorruptBatch, StorageFailure
 
 _logger = logging.getLogger(__name__)
 _LEFTOVERS = (".cleaned", ".tmp", ".deleted")
-SWAP_SUFFIX = ".swap"
 
 
 def open_partition(partition: Partition, mark: PartitionMark, *, clean: bool) -> None:
@@ -78,6 +78,7 @@ def _open(partition: Partition, mark: PartitionMark, *, clean: bool) -> None:
         # What was only in the page cache still is: the next commit must take it.
         partition.dirty_files.update(segment.log_path for segment in segments if segment.loaded)
         partition.dirty_directory = True
+    partition.cleaned_to = mark.cleaned_to
     partition.log_start_offset = min(max(mark.log_start_offset, segments[0].base_offset), partition.end_offset)
 
 
@@ -110,22 +111,27 @@ def _list(partition: Partition) -> list[int]:
 
 
 def _finish_swaps(directory: str) -> None:
-    """Put complete `.swap` files in the place of the segments that they were made from."""
-    names = os.listdir(directory)
-    for name in names:
+    """Put complete `.swap` files in the place of the segments that they were made from. May itself be interrupted."""
+    for name in os.listdir(directory):
         if not name.endswith(SWAP_SUFFIX):
             continue
-        base_text, _, end_text = name[: -len(SWAP_SUFFIX)].partition("-")
-        base, end = int(base_text), int(end_text)
-        for other in names:
-            stem, suffix = os.path.splitext(other)
-            if stem.isdigit() and base <= int(stem) < end and suffix in (".log", ".index", ".timeindex", ".txnindex"):
-                # The aborted index of a replaced segment still holds: offsets do not change.
-                if suffix == ".txnindex" and int(stem) == base:
-                    continue
-                if int(stem) != base or suffix != ".log":
-                    os.unlink(os.path.join(directory, other))
-        os.replace(os.path.join(directory, name), os.path.join(directory, offset_name(base) + ".log"))
+        base, end = (int(text) for text in name[: -len(SWAP_SUFFIX)].split("-"))
+        replaced = sorted(
+            int(stem)
+            for stem, suffix in map(os.path.splitext, os.listdir(directory))
+            if suffix in (".log", ".txnindex") and stem.isdigit() and base <= int(stem) < end
+        )
+        segments = [Segment(directory, number, size=0, created_ms=0, new=False) for number in dict.fromkeys(replaced)]
+        aborted = sorted({entry for segment in segments for entry in segment.aborted}, key=lambda e: e.last_offset)
+        target = Segment(directory, base, size=0, created_ms=0, new=True)
+        if aborted:
+            target.replace_aborted(aborted)
+        for segment in segments:
+            kept = (target.log_path, target.stem + ".txnindex")
+            for path in segment.paths:
+                if path not in kept and os.path.exists(path):
+                    os.unlink(path)
+        os.replace(os.path.join(directory, name), target.log_path)
 
 
 def _recover_log(partition: Partition) -> None:
