@@ -25,10 +25,9 @@ from typing import Protocol
 from trunkline.broker.transaction_log import TransactionLog
 from trunkline.broker.transaction_state import Status, TransactionState
 from trunkline.clock import Clock
+from trunkline.cursors.stream import OFFSETS_PARTITION
 from trunkline.log.errors import LogError, ProducerFenced, UnknownTopicOrPartition
 from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
-
-CONSUMER_OFFSETS = TopicPartition("__consumer_offsets", 0)
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ class Completer:
                 placed[tp] = self._store.append_marker(tp, state.producer_id, state.producer_epoch, commit=commit)
             except LogError as error:
                 self._refused(transaction, tp, error)
-        if CONSUMER_OFFSETS in placed and not transaction.offsets_ended:
+        if OFFSETS_PARTITION in placed and not transaction.offsets_ended:
             try:
                 await self._groups.txn_end(state.producer_id, commit)
                 transaction.offsets_ended = True
@@ -123,7 +122,7 @@ class Completer:
             except LogError as error:
                 self._refused(transaction, tp, error)
             else:
-                if tp != CONSUMER_OFFSETS or transaction.offsets_ended:
+                if tp != OFFSETS_PARTITION or transaction.offsets_ended:
                     transaction.unmarked.discard(tp)
         if transaction.unmarked:
             self._retry_later(transaction)
@@ -141,7 +140,7 @@ class Completer:
     def _refused(transaction: Transaction, tp: TopicPartition, error: LogError) -> None:
         if isinstance(error, UnknownTopicOrPartition | ProducerFenced):
             transaction.unmarked.discard(tp)
-            if tp == CONSUMER_OFFSETS:
+            if tp == OFFSETS_PARTITION:
                 transaction.offsets_ended = True
         else:
             _log.warning("transaction %s: no marker in %s yet: %s", transaction.id, tp, error)

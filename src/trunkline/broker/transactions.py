@@ -40,7 +40,7 @@ from contextlib import asynccontextmanager
 from trunkline.broker.carried_work import CarriedWork
 from trunkline.broker.errors import TransactionError, TransactionErrorName
 from trunkline.broker.producer_ids import ProducerIds
-from trunkline.broker.transaction_completion import CONSUMER_OFFSETS, Completer, OffsetSink, Placed, Transaction
+from trunkline.broker.transaction_completion import Completer, OffsetSink, Placed, Transaction
 from trunkline.broker.transaction_limits import TransactionLimits
 from trunkline.broker.transaction_listing import (
     TransactionDescription,
@@ -59,6 +59,7 @@ from trunkline.broker.transaction_state import (
 )
 from trunkline.broker.transaction_timers import TransactionTimers
 from trunkline.clock import Clock
+from trunkline.cursors.stream import OFFSETS_PARTITION
 from trunkline.log.errors import LogError
 from trunkline.log.store import LogStore, TopicPartition
 
@@ -255,20 +256,25 @@ class TransactionCoordinator:
         """Add a group's offsets to the transaction. All groups share one partition, so the name makes no difference."""
         self._check_open()
         identity = ProducerIdentity(producer_id, producer_epoch)
-        await self._work.run(self._add(transactional_id, identity, frozenset((CONSUMER_OFFSETS,)), 0))
+        await self._work.run(self._add(transactional_id, identity, frozenset((OFFSETS_PARTITION,)), 0))
 
     async def ensure_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
     ) -> None:
-        """Add the partition that is about to be produced to, unless it is in already (Produce v12, TxnOffsetCommit v5)."""
+        """Add the partition that is about to be produced to, unless it is in already (Produce v12, TxnOffsetCommit v5).
+
+        When this returns, the append may be made in the same turn of the loop.
+        """
         transaction = self._transactions.get(transactional_id)
         identity = ProducerIdentity(producer_id, producer_epoch)
         if transaction is not None and transaction.state.identity == identity and transaction.holds(tp):
             return
         self._check_open()
-        if tp != CONSUMER_OFFSETS and not self._exists(tp):
+        if tp != OFFSETS_PARTITION and not self._exists(tp):
             raise TransactionError(_Name.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {tp}")
         await self._work.run(self._add(transactional_id, identity, frozenset((tp,)), TRANSACTIONS_V2))
+        # Between the durable record and this turn of the loop the transaction may have been aborted.
+        self.check_append(producer_id, producer_epoch, tp)
 
     async def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]

@@ -96,11 +96,13 @@ async def test_a_timeout_does_not_touch_the_transaction_that_came_after() -> Non
     ending = asyncio.ensure_future(b.end(who))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+    adding = asyncio.ensure_future(b.add(who))
+    await asyncio.sleep(0)
     b.clock.advance(TIMEOUT_MS)
-    b.coordinator.expire()  # waits behind the commit that is being written
+    b.coordinator.expire()  # waits behind the commit that is being written and the transaction that follows it
     b.memory.release(TRANSACTION_STATE)
     await ending
-    await b.add(who)
+    await adding
     await b.coordinator.settle()
     assert b.state() == "Ongoing"
     assert b.memory.markers(P0) == [(who.producer_id, who.producer_epoch, True)]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from trunkline.broker.errors import TransactionError
-from trunkline.broker.transaction_completion import CONSUMER_OFFSETS
 from trunkline.broker.transactions import ProducerIdentity, TransactionCoordinator, TransactionLimits
 from trunkline.clock import ManualClock
+from trunkline.cursors.stream import OFFSETS_PARTITION
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import Durability, LogStore, TopicPartition
 
@@ -18,7 +18,7 @@ from .memory_log import MemoryLog
 
 P0 = TopicPartition("orders", 0)
 P1 = TopicPartition("orders", 1)
-OFFSETS = CONSUMER_OFFSETS
+OFFSETS = OFFSETS_PARTITION
 TIMEOUT_MS = 60_000
 
 

@@ -82,7 +82,9 @@ class Intake:
         if attributes & layout.CODEC_MASK >= len(codecs.CODEC_NAMES):
             raise CorruptBatch(f"unknown compression codec {attributes & layout.CODEC_MASK}")
         if header.producer_id >= 0:
-            if header.producer_epoch < 0 or header.base_sequence < 0:
+            # Offsets committed in a transaction carry no sequence, in Kafka too: the groups write them, not the producer.
+            unnumbered = header.base_sequence < 0 and not attributes & layout.TRANSACTIONAL
+            if header.producer_epoch < 0 or unnumbered:
                 raise InvalidRecord(
                     f"batch of producer {header.producer_id} has epoch {header.producer_epoch}, sequence {header.base_sequence}"
                 )
