@@ -1,0 +1,275 @@
+"""A campaign: clients at work, a broker killed again and again, and the ledger compared with what is left.
+
+A cycle lets the clients work for a random moment, kills the broker with SIGKILL, and starts it on the same port and
+data. Now and then the broker is killed again while it is still recovering. After each start the partition ends and the
+committed offsets are compared with what was promised before the kill; after the last cycle the clients finish, the broker
+is killed once more, and every record is read and compared.
+
+The moments come from one seeded random source, so a seed repeats the schedule; what the clients had in flight at a kill
+depends on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.crash.clients import Client, GroupMember, Processor, RecordProducer, client_config
+from tests.crash.ledger import Ledger, Place
+from tests.integration.server import ServerProcess
+from tests.integration.waiting import wait_until
+
+PARTITIONS = 3
+ACKS_ONE, ACKS_ALL, ORDERS, INVOICES = "acks-one", "acks-all", "orders", "invoices"
+CLASSIC, MODERN = "classic-group", "modern-group"
+LIFE_SECONDS = (0.05, 0.9)  # how long a broker lives after it is ready
+RECOVERY_SECONDS = (0.0, 0.4)  # when in its start a broker is killed
+KILLED_WHILE_STARTING = 0.2  # share of the cycles with such a kill
+ANSWER_SECONDS = 30.0
+FINISH_SECONDS = 120.0
+# Small segments, so that kills fall on rolls, indexes and snapshots too.
+TOPIC_CONFIG = {"segment.bytes": "65536", "segment.index.bytes": "4096", "index.interval.bytes": "512"}
+
+
+@dataclass(frozen=True)
+class Summary:
+    seed: int
+    kills: int
+    kills_while_starting: int
+    records: int
+    transactions: int
+    commits: int
+    complaints: list[str]
+
+    def __str__(self) -> str:
+        lines = [
+            f"seed {self.seed}: {self.kills} kills, {self.kills_while_starting} of them during recovery; "
+            f"{self.records} acknowledged records, {self.transactions} transactions, {self.commits} committed offsets checked"
+        ]
+        lines += [f"  broken promise: {complaint}" for complaint in self.complaints] or ["  every promise was kept"]
+        return "\n".join(lines)
+
+
+class Campaign:
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.ledger = Ledger()
+        self.server = ServerProcess(directory)
+        self.kills = 0
+        self.kills_while_starting = 0
+        self._commits_checked = 0
+        self._clients: list[Client] = []
+
+    def run(self, cycles: int, on_cycle: Callable[[int], None] = lambda done: None) -> Summary:
+        self.server.start()
+        try:
+            self._create_topics()
+            self._start_clients()
+            for cycle in range(cycles):
+                self._cycle()
+                on_cycle(cycle + 1)
+                if self.ledger.complaints:
+                    break
+            self._finish()
+            self._kill_and_restart()
+            self._verify()
+        finally:
+            for client in self._clients:
+                client.finish()
+            self.server.close()
+        return Summary(
+            seed=self.seed,
+            kills=self.kills,
+            kills_while_starting=self.kills_while_starting,
+            records=sum(len(offsets) for offsets in self.ledger.acknowledged.values()),
+            transactions=len(self.ledger.attempts),
+            commits=self._commits_checked,
+            complaints=self.ledger.complaints,
+        )
+
+    # -- the clients -----------------------------------------------------------------------------------------------
+
+    def _create_topics(self) -> None:
+        admin = AdminClient(client_config(self.server.bootstrap))
+        names = (ACKS_ONE, ACKS_ALL, ORDERS, INVOICES)
+        for future in admin.create_topics([NewTopic(n, PARTITIONS, 1, config=TOPIC_CONFIG) for n in names]).values():
+            future.result(ANSWER_SECONDS)
+
+    def _start_clients(self) -> None:
+        where, ledger, seed = self.server.bootstrap, self.ledger, self.random.random
+        plain = {"enable_idempotence": False}
+        self._producers = [
+            RecordProducer(ACKS_ONE, PARTITIONS, where, ledger, seed=int(seed() * 1e9), acks=1, **plain),
+            RecordProducer(ACKS_ALL, PARTITIONS, where, ledger, seed=int(seed() * 1e9), acks="all", **plain),
+            RecordProducer(ORDERS, PARTITIONS, where, ledger, seed=int(seed() * 1e9), enable_idempotence=True),
+        ]
+        read = [ACKS_ONE, ACKS_ALL, ORDERS]
+        classic = {"partition_assignment_strategy": "cooperative-sticky", "session_timeout_ms": 10_000}
+        self._members = [
+            GroupMember(CLASSIC, read, where, ledger, **classic),
+            GroupMember(CLASSIC, read, where, ledger, **classic),
+            GroupMember(MODERN, read, where, ledger, group_protocol="consumer"),
+        ]
+        self._processor = Processor(ORDERS, INVOICES, PARTITIONS, where, ledger, seed=int(seed() * 1e9))
+        self._clients = [*self._producers, *self._members, self._processor]
+        for client in self._clients:
+            client.start()
+
+    def _finish(self) -> None:
+        """Let every producer deliver, the processor process and the groups read what there is; then stop them."""
+        for producer in self._producers:
+            producer.finish()
+        for producer in self._producers:
+            producer.join(FINISH_SECONDS)
+        ends = self._ends([ACKS_ONE, ACKS_ALL, ORDERS])
+        orders = {place: end for place, end in ends.items() if place.topic == ORDERS}
+        self._processor.done = lambda: self._has_committed(Processor.GROUP, orders)
+        self._processor.finish()
+        for group in (CLASSIC, MODERN):
+            wait_until(partial(self._has_committed, group, ends), FINISH_SECONDS, f"{group} at the end of its topics")
+        for member in self._members:
+            member.finish()
+        for client in self._clients:
+            client.join(FINISH_SECONDS)
+            if client.is_alive():
+                self.ledger.complain(f"client {client.name} did not finish")
+
+    def _has_committed(self, group: str, ends: dict[Place, int]) -> bool:
+        with self.ledger.lock:
+            commits = self.ledger.commits[group]
+            return all(commits.get(place, 0) >= end for place, end in ends.items()) or bool(self.ledger.complaints)
+
+    # -- the kills -------------------------------------------------------------------------------------------------
+
+    def _cycle(self) -> None:
+        time.sleep(self.random.uniform(*LIFE_SECONDS))
+        self._kill_and_restart()
+
+    def _kill_and_restart(self) -> None:
+        self.server.kill()
+        self.kills += 1
+        # Acknowledgements that were on their way when the broker died may still arrive: they count as well, later.
+        ends, commits = self.ledger.promised_ends(), self.ledger.promised_commits()
+        while self.random.random() < KILLED_WHILE_STARTING:
+            self._kill_while_starting(self.random.uniform(*RECOVERY_SECONDS))
+        self.server.start()
+        self._compare(ends, commits)
+
+    def _kill_while_starting(self, delay: float) -> None:
+        """Kill the next broker so long after its launch, ready or not."""
+        survived = start_and_kill(self.server, delay)
+        self.kills += 1
+        self.kills_while_starting += not survived
+
+    def _compare(self, ends: dict[Place, int], commits: dict[str, dict[Place, int]]) -> None:
+        actual = self._ends([ACKS_ONE, ACKS_ALL, ORDERS])
+        for place, end in ends.items():
+            if actual[place] < end:
+                self.ledger.complain(f"{place} ends at {actual[place]} after a crash; {end} was promised")
+        for group, places in commits.items():
+            for place, offset in self._committed(group, places).items():
+                self._commits_checked += 1
+                if offset < places[place]:
+                    self.ledger.complain(
+                        f"group {group} is at {offset} on {place} after a crash; it had committed {places[place]}"
+                    )
+
+    # -- what the broker holds ---------------------------------------------------------------------------------------
+
+    def _probe(self, group: str, isolation: str = "read_uncommitted") -> Consumer:
+        config = client_config(
+            self.server.bootstrap, group_id=group, isolation_level=isolation, enable_auto_commit=False
+        )
+        return Consumer({**config, "auto.offset.reset": "earliest", "enable.partition.eof": True})
+
+    def _ends(self, topics: list[str]) -> dict[Place, int]:
+        probe = self._probe("probe")
+        try:
+            places = [Place(topic, partition) for topic in topics for partition in range(PARTITIONS)]
+            return {p: probe.get_watermark_offsets(TopicPartition(*p), ANSWER_SECONDS)[1] for p in places}
+        finally:
+            probe.close()
+
+    def _committed(self, group: str, places: dict[Place, int]) -> dict[Place, int]:
+        probe = self._probe(group)
+        try:
+            found = probe.committed([TopicPartition(*place) for place in places], ANSWER_SECONDS)
+            return {Place(p.topic, p.partition): p.offset for p in found}
+        finally:
+            probe.close()
+
+    def _read(self, topics: list[str], isolation: str) -> dict[Place, dict[int, bytes]]:
+        """Every record of these topics, by offset."""
+        probe = self._probe("reader", isolation)
+        try:
+            return read_all(probe, [Place(t, p) for t in topics for p in range(PARTITIONS)])
+        finally:
+            probe.close()
+
+    def _verify(self) -> None:
+        stored = self._read([ACKS_ONE, ACKS_ALL, ORDERS], "read_uncommitted")
+        self.ledger.check_acknowledged(stored)
+        self.ledger.check_idempotent(ORDERS, stored)
+        for group in (CLASSIC, MODERN):
+            self.ledger.check_coverage(group, stored, [ACKS_ONE, ACKS_ALL, ORDERS])
+        committed = self._read([INVOICES], "read_committed")
+        values = [value for offsets in committed.values() for value in offsets.values()]
+        self.ledger.check_transactions(ORDERS, values)
+
+
+def read_all(consumer: Consumer, places: list[Place]) -> dict[Place, dict[int, bytes]]:
+    """Read these partitions from the beginning to the end that the broker reports."""
+    found: dict[Place, dict[int, bytes]] = {place: {} for place in places}
+    consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in places])
+    unread = set(places)
+    deadline = time.monotonic() + FINISH_SECONDS
+    while unread:
+        assert time.monotonic() < deadline, f"could not read {unread} to the end"
+        for message in consumer.consume(1000, 0.5):
+            place = Place(message.topic(), message.partition())
+            if message.error() is None:
+                found[place][message.offset()] = message.value()
+            elif message.error().name() == "_PARTITION_EOF":
+                unread.discard(place)
+    return found
+
+
+def start_and_kill(server: ServerProcess, delay: float) -> bool:
+    """Launch the broker and kill it `delay` seconds later; true when it was ready before that."""
+
+    def kill_launched() -> None:
+        pid = wait_until(lambda: launched_pid(server), ANSWER_SECONDS, "the launch")
+        time.sleep(delay)
+        os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_launched)
+    killer.start()
+    try:
+        server.start()
+        ready = True
+    except AssertionError as error:
+        if "exited with -9" not in str(error):
+            raise
+        ready = False
+    killer.join()
+    if ready:
+        server.kill()
+    return ready
+
+
+def launched_pid(server: ServerProcess) -> int:
+    try:
+        return server.pid
+    except AssertionError:
+        return 0
