@@ -92,22 +92,25 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
 
 async def _asked(context: Context, topic: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
     store = context.broker.store
+    name = topic.name
+    if topic.topic_id.int:
+        name = None  # the Java client sends an empty name beside an id
     try:
-        if topic.name is None:
+        if name is None:
             info = store.topic_by_id(topic.topic_id)
             if info is None:
                 raise UnknownTopicId(str(topic.topic_id))
             return _described(context, info)
-        info = store.topic(topic.name)
+        info = store.topic(name)
         if info is None:
             if not create:
-                check_topic_name(topic.name)
-                raise UnknownTopicOrPartition(topic.name)
-            info = await context.broker.ensure_topic(topic.name)
+                check_topic_name(name)
+                raise UnknownTopicOrPartition(name)
+            info = await context.broker.ensure_topic(name)
         return _described(context, info)
     except LogError as error:
-        name = topic.name if topic.name is not None or context.version >= 12 else ""
-        return MetadataResponseTopic(error_code=code_of(error), name=name, topic_id=topic.topic_id)
+        shown = name if name is not None or context.version >= 12 else ""
+        return MetadataResponseTopic(error_code=code_of(error), name=shown, topic_id=topic.topic_id)
 
 
 def _described(context: Context, info: TopicInfo) -> MetadataResponseTopic:

@@ -51,8 +51,6 @@ class AddOffsetsToTxnRequest:
             )
         except FAULTS as cause:
             raise fault("AddOffsetsToTxnRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("AddOffsetsToTxnRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

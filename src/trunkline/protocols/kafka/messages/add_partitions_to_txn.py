@@ -76,8 +76,6 @@ class AddPartitionsToTxnRequest:
             )
         except FAULTS as cause:
             raise fault("AddPartitionsToTxnRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("AddPartitionsToTxnRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

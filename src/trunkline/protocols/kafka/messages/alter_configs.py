@@ -72,8 +72,6 @@ class AlterConfigsRequest:
             )
         except FAULTS as cause:
             raise fault("AlterConfigsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("AlterConfigsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

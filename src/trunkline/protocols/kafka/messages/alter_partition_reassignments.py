@@ -65,8 +65,6 @@ class AlterPartitionReassignmentsRequest:
             message, at = _read_alter_partition_reassignments_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("AlterPartitionReassignmentsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("AlterPartitionReassignmentsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -59,8 +59,6 @@ class ApiVersionsRequest:
             )
         except FAULTS as cause:
             raise fault("ApiVersionsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ApiVersionsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -56,8 +56,6 @@ class ConsumerGroupDescribeRequest:
             message, at = _read_consumer_group_describe_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("ConsumerGroupDescribeRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ConsumerGroupDescribeRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

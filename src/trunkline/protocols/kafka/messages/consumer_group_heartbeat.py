@@ -70,8 +70,6 @@ class ConsumerGroupHeartbeatRequest:
             message, at = _read_consumer_group_heartbeat_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("ConsumerGroupHeartbeatRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ConsumerGroupHeartbeatRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -69,8 +69,6 @@ class CreateAclsRequest:
             )
         except FAULTS as cause:
             raise fault("CreateAclsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("CreateAclsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

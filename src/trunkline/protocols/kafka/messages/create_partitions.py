@@ -75,8 +75,6 @@ class CreatePartitionsRequest:
             )
         except FAULTS as cause:
             raise fault("CreatePartitionsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("CreatePartitionsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -94,8 +94,6 @@ class CreateTopicsRequest:
             )
         except FAULTS as cause:
             raise fault("CreateTopicsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("CreateTopicsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

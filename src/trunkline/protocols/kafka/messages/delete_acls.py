@@ -69,8 +69,6 @@ class DeleteAclsRequest:
             )
         except FAULTS as cause:
             raise fault("DeleteAclsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DeleteAclsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -52,8 +52,6 @@ class DeleteGroupsRequest:
             )
         except FAULTS as cause:
             raise fault("DeleteGroupsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DeleteGroupsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -66,8 +66,6 @@ class DeleteRecordsRequest:
             )
         except FAULTS as cause:
             raise fault("DeleteRecordsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DeleteRecordsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

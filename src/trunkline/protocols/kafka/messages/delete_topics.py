@@ -67,8 +67,6 @@ class DeleteTopicsRequest:
             )
         except FAULTS as cause:
             raise fault("DeleteTopicsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DeleteTopicsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

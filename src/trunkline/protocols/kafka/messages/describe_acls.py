@@ -63,8 +63,6 @@ class DescribeAclsRequest:
             )
         except FAULTS as cause:
             raise fault("DescribeAclsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DescribeAclsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

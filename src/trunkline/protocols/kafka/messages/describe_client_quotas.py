@@ -68,8 +68,6 @@ class DescribeClientQuotasRequest:
             )
         except FAULTS as cause:
             raise fault("DescribeClientQuotasRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DescribeClientQuotasRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -50,8 +50,6 @@ class DescribeClusterRequest:
             message, at = _read_describe_cluster_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("DescribeClusterRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DescribeClusterRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -71,8 +71,6 @@ class DescribeConfigsRequest:
             )
         except FAULTS as cause:
             raise fault("DescribeConfigsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DescribeConfigsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

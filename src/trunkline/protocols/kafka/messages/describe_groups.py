@@ -62,8 +62,6 @@ class DescribeGroupsRequest:
             )
         except FAULTS as cause:
             raise fault("DescribeGroupsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DescribeGroupsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -64,8 +64,6 @@ class DescribeLogDirsRequest:
             )
         except FAULTS as cause:
             raise fault("DescribeLogDirsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DescribeLogDirsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -55,8 +55,6 @@ class DescribeProducersRequest:
             message, at = _read_describe_producers_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("DescribeProducersRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DescribeProducersRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

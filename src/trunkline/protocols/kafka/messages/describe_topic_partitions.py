@@ -68,8 +68,6 @@ class DescribeTopicPartitionsRequest:
             message, at = _read_describe_topic_partitions_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("DescribeTopicPartitionsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DescribeTopicPartitionsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

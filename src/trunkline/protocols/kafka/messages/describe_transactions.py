@@ -47,8 +47,6 @@ class DescribeTransactionsRequest:
             message, at = _read_describe_transactions_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("DescribeTransactionsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("DescribeTransactionsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

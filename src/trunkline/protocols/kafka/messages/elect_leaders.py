@@ -70,8 +70,6 @@ class ElectLeadersRequest:
             )
         except FAULTS as cause:
             raise fault("ElectLeadersRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ElectLeadersRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

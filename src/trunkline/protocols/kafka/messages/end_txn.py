@@ -52,8 +52,6 @@ class EndTxnRequest:
             )
         except FAULTS as cause:
             raise fault("EndTxnRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("EndTxnRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

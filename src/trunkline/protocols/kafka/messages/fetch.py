@@ -127,8 +127,6 @@ class FetchRequest:
             )
         except FAULTS as cause:
             raise fault("FetchRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("FetchRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -58,8 +58,6 @@ class FindCoordinatorRequest:
             )
         except FAULTS as cause:
             raise fault("FindCoordinatorRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("FindCoordinatorRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

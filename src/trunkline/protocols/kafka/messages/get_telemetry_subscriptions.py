@@ -50,8 +50,6 @@ class GetTelemetrySubscriptionsRequest:
             message, at = _read_get_telemetry_subscriptions_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("GetTelemetrySubscriptionsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("GetTelemetrySubscriptionsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -56,8 +56,6 @@ class HeartbeatRequest:
             )
         except FAULTS as cause:
             raise fault("HeartbeatRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("HeartbeatRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

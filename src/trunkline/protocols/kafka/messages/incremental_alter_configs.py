@@ -73,8 +73,6 @@ class IncrementalAlterConfigsRequest:
             )
         except FAULTS as cause:
             raise fault("IncrementalAlterConfigsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("IncrementalAlterConfigsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -52,8 +52,6 @@ class InitProducerIdRequest:
             )
         except FAULTS as cause:
             raise fault("InitProducerIdRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("InitProducerIdRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -77,8 +77,6 @@ class JoinGroupRequest:
             )
         except FAULTS as cause:
             raise fault("JoinGroupRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("JoinGroupRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

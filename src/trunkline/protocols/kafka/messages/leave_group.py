@@ -66,8 +66,6 @@ class LeaveGroupRequest:
             )
         except FAULTS as cause:
             raise fault("LeaveGroupRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("LeaveGroupRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

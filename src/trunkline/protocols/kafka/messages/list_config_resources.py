@@ -46,8 +46,6 @@ class ListConfigResourcesRequest:
             message, at = _read_list_config_resources_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("ListConfigResourcesRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ListConfigResourcesRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

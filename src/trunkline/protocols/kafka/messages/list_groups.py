@@ -54,8 +54,6 @@ class ListGroupsRequest:
             )
         except FAULTS as cause:
             raise fault("ListGroupsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ListGroupsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

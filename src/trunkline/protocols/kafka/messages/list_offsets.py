@@ -77,8 +77,6 @@ class ListOffsetsRequest:
             )
         except FAULTS as cause:
             raise fault("ListOffsetsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ListOffsetsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -56,8 +56,6 @@ class ListPartitionReassignmentsRequest:
             message, at = _read_list_partition_reassignments_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("ListPartitionReassignmentsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ListPartitionReassignmentsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

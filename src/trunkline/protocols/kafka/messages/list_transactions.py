@@ -51,8 +51,6 @@ class ListTransactionsRequest:
             message, at = _read_list_transactions_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("ListTransactionsRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ListTransactionsRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -78,8 +78,6 @@ class MetadataRequest:
             )
         except FAULTS as cause:
             raise fault("MetadataRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("MetadataRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -84,8 +84,6 @@ class OffsetCommitRequest:
             )
         except FAULTS as cause:
             raise fault("OffsetCommitRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("OffsetCommitRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

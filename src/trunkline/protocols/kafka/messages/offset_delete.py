@@ -56,8 +56,6 @@ class OffsetDeleteRequest:
             message, at = _read_offset_delete_request(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("OffsetDeleteRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("OffsetDeleteRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

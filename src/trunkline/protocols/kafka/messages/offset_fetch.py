@@ -92,8 +92,6 @@ class OffsetFetchRequest:
             )
         except FAULTS as cause:
             raise fault("OffsetFetchRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("OffsetFetchRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

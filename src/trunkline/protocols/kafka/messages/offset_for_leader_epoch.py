@@ -69,8 +69,6 @@ class OffsetForLeaderEpochRequest:
             )
         except FAULTS as cause:
             raise fault("OffsetForLeaderEpochRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("OffsetForLeaderEpochRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

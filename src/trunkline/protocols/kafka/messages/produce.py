@@ -90,8 +90,6 @@ class ProduceRequest:
             )
         except FAULTS as cause:
             raise fault("ProduceRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ProduceRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

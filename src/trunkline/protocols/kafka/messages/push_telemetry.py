@@ -49,8 +49,6 @@ class PushTelemetryRequest:
             message, at = _read_push_telemetry_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("PushTelemetryRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("PushTelemetryRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -52,8 +52,6 @@ class SaslAuthenticateRequest:
             )
         except FAULTS as cause:
             raise fault("SaslAuthenticateRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("SaslAuthenticateRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

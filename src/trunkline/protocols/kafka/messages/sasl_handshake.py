@@ -42,8 +42,6 @@ class SaslHandshakeRequest:
             message, at = _read_sasl_handshake_request(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("SaslHandshakeRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("SaslHandshakeRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

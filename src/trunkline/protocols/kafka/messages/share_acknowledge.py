@@ -78,8 +78,6 @@ class ShareAcknowledgeRequest:
             message, at = _read_share_acknowledge_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("ShareAcknowledgeRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ShareAcknowledgeRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

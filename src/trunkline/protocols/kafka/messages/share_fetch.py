@@ -99,8 +99,6 @@ class ShareFetchRequest:
             message, at = _read_share_fetch_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("ShareFetchRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ShareFetchRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

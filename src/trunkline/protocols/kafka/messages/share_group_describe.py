@@ -55,8 +55,6 @@ class ShareGroupDescribeRequest:
             message, at = _read_share_group_describe_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("ShareGroupDescribeRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ShareGroupDescribeRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -59,8 +59,6 @@ class ShareGroupHeartbeatRequest:
             message, at = _read_share_group_heartbeat_request_flexible(buffer, position, version, budget)
         except FAULTS as cause:
             raise fault("ShareGroupHeartbeatRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("ShareGroupHeartbeatRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -73,8 +73,6 @@ class SyncGroupRequest:
             )
         except FAULTS as cause:
             raise fault("SyncGroupRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("SyncGroupRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

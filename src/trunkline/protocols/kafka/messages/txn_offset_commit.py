@@ -81,8 +81,6 @@ class TxnOffsetCommitRequest:
             )
         except FAULTS as cause:
             raise fault("TxnOffsetCommitRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("TxnOffsetCommitRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -71,8 +71,6 @@ class WriteTxnMarkersRequest:
             )
         except FAULTS as cause:
             raise fault("WriteTxnMarkersRequest", version, cause) from None
-        if at != len(buffer):
-            raise trailing("WriteTxnMarkersRequest", version, len(buffer) - at)
         return message, at
 
     def encode(self, version: int) -> list[Buffer]:

@@ -210,6 +210,10 @@ def _resolve(declaration: Declaration) -> None:
     def visit(struct: Struct, used: Versions) -> None:
         if not struct.fields:
             raise DeclarationError(f"{declaration.name}: {struct.name} has no fields")
+        for version in range(used.low, min(used.high + 1, declaration.flexible_from)):
+            # A reader bounds an array by the bytes that remain, so no element may take none.
+            if not any(version in item.versions for item in struct.fields) and struct not in declaration.messages:
+                raise DeclarationError(f"{declaration.name}: {struct.name} is empty in version {version}")
         struct.used = struct.used | used
         for item in struct.fields:
             if item.struct is not None and (present := item.versions & used):
