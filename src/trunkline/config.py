@@ -42,6 +42,10 @@ Reader = Callable[[object], T]
 class ConfigError(ValueError):
     """A setting is unknown or has a value that it does not take. The text names the source and what to do."""
 
+    def __init__(self, message: str, *, from_flag: bool = False) -> None:
+        super().__init__(message)
+        self.from_flag = from_flag
+
 
 # Readers: turn what a source gave (TOML value or text) into the setting's type, or raise ValueError saying what it takes.
 
@@ -218,17 +222,19 @@ class _Gathered:
         try:
             self.values[name] = setting.read(raw)
         except ValueError as error:
-            raise ConfigError(f"{origin}: {name} {error}, not {_shown(raw)}") from None
+            named = setting.flag if origin == "flag" else f"{origin}: {name}"
+            raise ConfigError(f"{named} {error}, not {_shown(raw)}", from_flag=origin == "flag") from None
         self.origins[name] = origin
 
     def take_topic(self, name: str, raw: object, origin: str) -> None:
         if name not in TOPIC_SETTINGS:
-            raise ConfigError(f"{origin}: {name} is not a topic setting{_nearest(name, list(TOPIC_SETTINGS))}")
+            complaint = f"{origin}: {name} is not a topic setting{_nearest(name, list(TOPIC_SETTINGS))}"
+            raise ConfigError(complaint, from_flag=origin == "flag")
         value = str(raw).lower() if isinstance(raw, bool) else str(raw)
         try:
             check_setting(name, value)
         except InvalidConfig as error:
-            raise ConfigError(f"{origin}: {error}") from None
+            raise ConfigError(f"{origin}: {error}", from_flag=origin == "flag") from None
         self.topic[name] = value
         self.origins[f"topic.{name}"] = origin
 

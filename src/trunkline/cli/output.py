@@ -40,7 +40,8 @@ def _text(cell: Cell) -> str:
 
 
 def _is_number(rows: Sequence[Sequence[Cell]], column: int) -> bool:
-    return all(row[column] is None or isinstance(row[column], int) for row in rows)
+    cells = [row[column] for row in rows if row[column] is not None]
+    return bool(cells) and all(isinstance(cell, int) for cell in cells)
 
 
 def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:

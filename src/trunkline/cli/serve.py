@@ -17,7 +17,7 @@ import click
 
 from trunkline.cli.errors import CommandError
 from trunkline.cli.options import config_file_of, parse_pairs
-from trunkline.config import SETTINGS, Config, Setting, load
+from trunkline.config import SETTINGS, Config, ConfigError, Setting, load
 from trunkline.log.errors import DataDirectoryInUse, StorageFailure
 
 _NOT_FLAGS = frozenset({"bootstrap"})  # of the client commands only
@@ -92,7 +92,12 @@ def serve(
     trunkline serve --kafka-port 0 --ready-file ready.json
     trunkline serve --topic-config retention.ms=86400000
     """
-    config = load(flags, topic_flags=dict(topic_config), config_file=config_file or config_file_of(ctx))
+    try:
+        config = load(flags, topic_flags=dict(topic_config), config_file=config_file or config_file_of(ctx))
+    except ConfigError as error:
+        if error.from_flag:
+            raise click.UsageError(str(error)) from None
+        raise
     logging.basicConfig(
         level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
     )

@@ -83,7 +83,8 @@ class Producer:
         size += sum(len(name) + len(content or b"") + 4 for name, content in headers)
         if waiting.records and waiting.size_bytes + size > self.batch_bytes:
             self.flush()
-            waiting = self._waiting.setdefault(target, _Waiting())
+            # A record without a key goes where the next batch begins.
+            waiting = self._waiting.setdefault(self._choose(key, partition), _Waiting())
         stamp = self.client.clock.wall_ms() if timestamp_ms is None else timestamp_ms
         waiting.records.append(NewRecord(key, value, headers, stamp))
         waiting.size_bytes += size
