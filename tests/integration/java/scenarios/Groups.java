@@ -189,7 +189,8 @@ final class Groups {
         String topic = world.topic("t", 1);
         String group = world.name("g");
         Set<String> seen = new HashSet<>();
-        KafkaConsumer<String, String> old = RANGE.member(world, group, "group.instance.id", "a");
+        // It must hear of it from its commit, not from a heartbeat before that: then it would know only that the group moved on.
+        KafkaConsumer<String, String> old = RANGE.member(world, group, "group.instance.id", "a", "heartbeat.interval.ms", 3000);
         old.subscribe(List.of(topic));
         world.until("assigned", () -> take(old, seen), () -> old.assignment().size() == 1);
         KafkaConsumer<String, String> usurper = RANGE.member(world, group, "group.instance.id", "a");
