@@ -1,0 +1,122 @@
+"""A member of a classic group, and what its requests are answered with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from trunkline.cursors.stream.errors import GroupError, GroupErrorName
+from trunkline.cursors.stream.records import ClassicMemberValue
+from trunkline.cursors.stream.timers import Timer
+
+Protocol = tuple[str, bytes]  # name of an assignment strategy and the member's metadata for it
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    group_id: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    protocol_type: str
+    protocols: Sequence[Protocol]
+    require_known_member_id: bool = True
+    supports_skipping_assignment: bool = True
+    reason: str = ""
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    member_id: str
+    generation: int
+    protocol_type: str | None
+    protocol_name: str | None
+    leader: str
+    members: Sequence[JoinedMember] = ()  # only the leader is told
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    protocol_type: str | None
+    protocol_name: str | None
+    assignment: bytes
+
+
+class LeavingMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str = ""
+
+
+class LeftMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    error: GroupErrorName | None
+
+
+@dataclass(slots=True, eq=False)
+class ClassicMember:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    session: Timer | None = None
+    join_waiter: asyncio.Future[JoinResult] | None = field(default=None, repr=False)
+    sync_waiter: asyncio.Future[SyncResult] | None = field(default=None, repr=False)
+
+    @property
+    def awaiting_join(self) -> bool:
+        return self.join_waiter is not None
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        return next((data for name, data in self.protocols if name == protocol_name), b"")
+
+    def answer_join(self, outcome: JoinResult | GroupError) -> None:
+        waiter, self.join_waiter = self.join_waiter, None
+        if waiter is not None:
+            settle(waiter, outcome)
+
+    def answer_sync(self, outcome: SyncResult | GroupError) -> None:
+        waiter, self.sync_waiter = self.sync_waiter, None
+        if waiter is not None:
+            settle(waiter, outcome)
+
+    def stored(self, protocol_name: str | None, assignment: bytes) -> ClassicMemberValue:
+        return ClassicMemberValue(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata(protocol_name),
+            assignment,
+        )
+
+
+def settle(waiter: asyncio.Future[JoinResult] | asyncio.Future[SyncResult], outcome: object) -> None:
+    """Complete a waiter that may have gone away with its connection."""
+    if waiter.done():
+        return
+    if isinstance(outcome, GroupError):
+        waiter.set_exception(outcome)
+        waiter.exception()  # nobody may be there to retrieve it
+    else:
+        waiter.set_result(outcome)  # type: ignore[arg-type]

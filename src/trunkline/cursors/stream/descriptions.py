@@ -1,0 +1,117 @@
+"""What the admin calls tell of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trunkline.cursors.stream.classic import ClassicGroup, ClassicState
+from trunkline.cursors.stream.consumer import ConsumerGroup
+from trunkline.cursors.stream.consumer_member import Partitions
+from trunkline.cursors.stream.runtime import GroupType
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    group_id: str
+    protocol_type: str
+    state: str
+    type: GroupType
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMemberDescription:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicDescription:
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol_name: str
+    members: Sequence[ClassicMemberDescription]
+    type: GroupType = GroupType.CLASSIC
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMemberDescription:
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: Sequence[str]
+    subscribed_topic_regex: str
+    assignment: Partitions
+    target_assignment: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerDescription:
+    group_id: str
+    state: str
+    group_epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: Sequence[ConsumerMemberDescription]
+    type: GroupType = GroupType.CONSUMER
+
+
+Group = ClassicGroup | ConsumerGroup
+Description = ClassicDescription | ConsumerDescription
+
+
+def list_one(group: Group) -> GroupListing:
+    if isinstance(group, ClassicGroup):
+        return GroupListing(group.group_id, group.protocol_type or "", group.state.value, GroupType.CLASSIC)
+    return GroupListing(group.group_id, "consumer", group.state.value, GroupType.CONSUMER)
+
+
+def describe(group: Group) -> Description:
+    return _describe_classic(group) if isinstance(group, ClassicGroup) else _describe_consumer(group)
+
+
+def _describe_classic(group: ClassicGroup) -> ClassicDescription:
+    """Protocol, metadata and assignments are told of a stable group only: before that they are about to change."""
+    stable = group.state is ClassicState.STABLE
+    members = [
+        ClassicMemberDescription(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.metadata(group.protocol_name) if stable else b"",
+            member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    ]
+    protocol_name = (group.protocol_name or "") if stable else ""
+    return ClassicDescription(group.group_id, group.state.value, group.protocol_type or "", protocol_name, members)
+
+
+def _describe_consumer(group: ConsumerGroup) -> ConsumerDescription:
+    members = [
+        ConsumerMemberDescription(
+            member.member_id,
+            member.instance_id,
+            member.rack_id,
+            member.epoch,
+            member.client_id,
+            member.client_host,
+            sorted(member.topic_names),
+            member.topic_regex,
+            member.assigned,
+            member.target,
+        )
+        for member in group.members.values()
+    ]
+    return ConsumerDescription(
+        group.group_id, group.state.value, group.epoch, group.target_epoch, group.assignor, members
+    )

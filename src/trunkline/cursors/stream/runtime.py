@@ -1,0 +1,26 @@
+"""What every group needs from its surroundings: time, timers, the journal, limits and a source of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trunkline.clock import Clock
+from trunkline.cursors.stream.journal import Journal
+from trunkline.cursors.stream.limits import GroupLimits
+from trunkline.cursors.stream.timers import Timers
+
+
+class GroupType(StrEnum):
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRuntime:
+    clock: Clock
+    timers: Timers
+    journal: Journal
+    limits: GroupLimits
+    new_id: Callable[[], str]
