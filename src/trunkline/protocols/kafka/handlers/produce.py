@@ -7,9 +7,17 @@ an error closes the connection, which is all that such a client can notice.
 from __future__ import annotations
 
 import asyncio
+import struct
 
-from trunkline.log.batch import parse_header
-from trunkline.log.errors import CorruptBatch, LogError, UnknownTopicId, UnsupportedFormat
+from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, parse_header
+from trunkline.log.errors import (
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTransactionState,
+    LogError,
+    UnknownTopicId,
+    UnsupportedFormat,
+)
 from trunkline.log.names import RESERVED_TOPICS
 from trunkline.log.store import Appended, Buffer, Durability, TopicPartition
 from trunkline.protocols.kafka.context import CloseConnection, Context
@@ -24,6 +32,7 @@ from trunkline.protocols.kafka.messages.produce import (
 )
 
 _DURABILITY = {0: Durability.NONE, 1: Durability.OS, -1: Durability.DISK}
+_LENGTH_AND_ATTRIBUTES = struct.Struct(">i9xh")  # from byte 8 of a batch on: bytes 8-11 and 21-22
 _FIRST_V2_VERSION = 3  # earlier versions carry message sets of the formats v0 and v1
 _IMPLICIT_TRANSACTION_VERSION = 12  # from here on a produce adds its partitions to the transaction (KIP-890)
 
@@ -53,7 +62,7 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
                 continue
             tp = TopicPartition(name, part.index)
             try:
-                records = _batches(context, part)
+                records = _batch(context, request, part)
                 if transactional:
                     await _check_transaction(context, request, tp, records)
                 future = context.broker.store.append(tp, records, durability)
@@ -90,12 +99,23 @@ def _topic_name(context: Context, topic: TopicProduceData) -> str | None:
     return None if info is None else info.name
 
 
-def _batches(context: Context, part: PartitionProduceData) -> Buffer:
+def _batch(context: Context, request: ProduceRequest, part: PartitionProduceData) -> Buffer:
+    """The one batch that a produce may carry per partition. Whether it is sound is for the log to say."""
     records = part.records
     if records is None or len(records) == 0:
         raise CorruptBatch("a produce request without records")
     if context.version < _FIRST_V2_VERSION:
         raise UnsupportedFormat("message formats v0 and v1 are not stored; use a client of Kafka 0.11 or newer")
+    if len(records) < HEADER_BYTES:
+        raise CorruptBatch(f"{len(records)} bytes are too few for a batch")
+    length, attributes = _LENGTH_AND_ATTRIBUTES.unpack_from(records, 8)
+    if LENGTH_PREFIX_BYTES + length < len(records):
+        raise InvalidRecord("a produce request takes exactly one record batch per partition")
+    if attributes & TRANSACTIONAL:
+        if request.transactional_id is None:
+            raise InvalidTransactionState("a transactional batch in a request without a transactional id")
+        if parse_header(records).base_sequence < 0:
+            raise InvalidRecord("a transactional batch needs a sequence number")
     return records
 
 

@@ -233,6 +233,8 @@ async def write_txn_markers(context: Context, request: WriteTxnMarkersRequest) -
                         commit=marker.transaction_result,
                         coordinator_epoch=marker.coordinator_epoch,
                     )
+                    if topic.name == _OFFSETS.topic:
+                        await context.broker.groups.txn_end(marker.producer_id, marker.transaction_result)
                 except LogError as error:
                     code = code_of(error)
                 answer.partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
