@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
 _SCRATCH_BYTES = 256 * 1024
-_FIRST_GROWTH_BYTES = 1024 * 1024
+_FIRST_GROWTH_BYTES = 16 * 1024  # what a length prefix alone can make us set aside
+_GROWTH_FACTOR = 16  # a sender that has filled a read is trusted with so many times as much
 _KEEP_FRAME_BYTES = 2 * 1024 * 1024
 _WRITE_HIGH_WATER_BYTES = 256 * 1024
 _JOIN_BYTES = 32 * 1024  # below this, one copy is cheaper than one more system call
@@ -187,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         if spare is not None and len(spare) >= length:
             frame = spare
         else:
-            frame = bytearray(min(length, max(_FIRST_GROWTH_BYTES, len(head) * 2)))
+            frame = bytearray(min(length, max(_FIRST_GROWTH_BYTES, len(head) * _GROWTH_FACTOR)))
         frame[: len(head)] = head
         self._frame, self._frame_have, self._frame_need = frame, len(head), length
 
