@@ -104,24 +104,25 @@ def test_known_requests_with_random_bodies_are_decoded_or_refused(key: int, vers
 
 
 @pytest.mark.parametrize(
-    ("version", "body"),
+    ("version", "body", "reason"),
     [
-        pytest.param(1, b"\x7f\xff\xff\xff", id="count larger than the frame"),
-        pytest.param(1, b"\xff\xff\xff\xfe", id="negative count"),
-        pytest.param(9, b"\xff\xff\xff\xff\x0f\x00", id="compact count larger than the frame"),
-        pytest.param(9, b"\xff\xff\xff\xff\x1f\x00", id="varint of more than 32 bits"),
-        pytest.param(9, b"\x80\x80\x80\x80\x80\x80\x00", id="varint that does not end"),
-        pytest.param(1, b"\x00\x00\x00\x01\xff\xfe", id="negative string length"),
-        pytest.param(1, b"\x00\x00\x00\x01\xff\xff", id="null in place of a string"),
-        pytest.param(1, b"\x00\x00\x00\x01\x00\x02\xc3\x28", id="text that is not UTF-8"),
-        pytest.param(1, b"\x00\x00\x00\x01\x00\x03\xed\xa0\x80", id="text with a surrogate"),
-        pytest.param(9, b"\x02\x00\x00\x00\x00\x00\x00", id="null in place of a compact string"),
-        pytest.param(9, b"\x00\x00\x00\x00\xff\xff\xff\xff\x0f", id="more tagged fields than bytes"),
-        pytest.param(9, b"\x00\x00\x00\x00\x01\x00\x7f", id="tagged field beyond the frame"),
+        pytest.param(1, b"\x7f\xff\xff\xff", "array of 2147483647", id="count larger than the frame"),
+        pytest.param(1, b"\x00\x00\x00\x03\x00\x00", "array of 3", id="count larger than what remains"),
+        pytest.param(1, b"\xff\xff\xff\xfe", "array length", id="negative count"),
+        pytest.param(9, b"\xff\xff\xff\xff\x0f\x00", "array of", id="compact count larger than the frame"),
+        pytest.param(9, b"\xff\xff\xff\xff\x1f\x00", "varint", id="varint of more than 32 bits"),
+        pytest.param(9, b"\x80" * 100_000 + b"\x00", "varint", id="varint that does not end"),
+        pytest.param(1, b"\x00\x00\x00\x01\xff\xfe", "string length", id="negative string length"),
+        pytest.param(1, b"\x00\x00\x00\x01\xff\xff", "string length", id="null in place of a string"),
+        pytest.param(1, b"\x00\x00\x00\x01\x00\x02\xc3\x28", "utf-8", id="text that is not UTF-8"),
+        pytest.param(1, b"\x00\x00\x00\x01\x00\x03\xed\xa0\x80", "utf-8", id="text with a surrogate"),
+        pytest.param(9, b"\x02\x00" + bytes(5), "string length", id="null in place of a compact string"),
+        pytest.param(9, bytes(4) + b"\xff\xff\xff\xff\x0f", "tagged fields", id="more tagged fields than bytes"),
+        pytest.param(9, bytes(4) + b"\x01\x00\x7f", "tagged field out", id="tagged field beyond the frame"),
     ],
 )
-def test_malformed_metadata_requests_are_refused(version: int, body: bytes) -> None:
-    with pytest.raises(DecodeError):
+def test_malformed_metadata_requests_are_refused(version: int, body: bytes, reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason):
         MetadataRequest.decode(memoryview(body), 0, version)
 
 

@@ -60,7 +60,10 @@ class Message(Protocol):
 
     @classmethod
     def decode(cls, buffer: memoryview, position: int, version: int) -> tuple[Self, int]:
-        """Read the message that fills the buffer from `position` to its end."""
+        """The message at `position`, and where it ends.
+
+        Bytes behind a request are ignored, since clients in use send some; behind a response they are an error.
+        """
         ...
 
     def encode(self, version: int) -> list[Buffer]:
