@@ -1,0 +1,115 @@
+"""How repetitions are ordered and reduced, with measurements that are scripted; and one real, tiny run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from trunkline.bench import comparison
+from trunkline.bench.comparison import QUICK, Comparison, Scale
+from trunkline.bench.load import Job, measure
+from trunkline.bench.probe import ProbeError, broker_count, resident_bytes, wait_until_serving
+from trunkline.bench.trunkline_process import TrunklineProcess
+
+TINY = Scale(small_messages=400, large_messages=200, latency_messages=50, warm_up_rounds=0, repetitions=1)
+
+
+@dataclasses.dataclass
+class ScriptedSide:
+    bootstrap: str
+    start_up_s: float
+    resident_mib: int
+
+    def __enter__(self) -> ScriptedSide:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def resident_bytes(self) -> int:
+        return self.resident_mib * 2**20
+
+    def stop(self) -> None:
+        return
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Both brokers are scripted: ours does 300, 100, 200 … messages a second, the peer half of that."""
+    asked: list[Job] = []
+    speeds = [300.0, 100.0, 200.0]
+
+    def scripted(job: Job) -> list[float]:
+        nth = sum(1 for earlier in asked if earlier.bootstrap == job.bootstrap and earlier.kind == job.kind)
+        asked.append(job)
+        speed = speeds[nth % 3] / (1 if job.bootstrap == "ours" else 2)
+        return [speed, 10 * speed] if job.kind == "latency" else [speed]
+
+    monkeypatch.setattr(comparison, "measure", scripted)
+    monkeypatch.setattr(comparison, "delete_topic", lambda bootstrap, topic: None)
+    monkeypatch.setattr(comparison, "SETTLE_S", 0.0)
+    monkeypatch.setattr("os.sync", lambda: None)
+    monkeypatch.setattr(comparison, "TrunklineProcess", lambda: ScriptedSide("ours", 0.2, 40))
+    monkeypatch.setattr(comparison, "ApacheKafka", lambda quiet: ScriptedSide("peer", 3.0, 400))
+    return asked
+
+
+def test_sides_alternate_and_the_median_counts(jobs: list[Job]) -> None:
+    scale = dataclasses.replace(QUICK, repetitions=3, warm_up_rounds=0)
+    figures = Comparison(scale, True, ["produce/100B/acks=1/1p"]).run()
+    assert [job.bootstrap for job in jobs] == ["ours", "peer", "peer", "ours", "ours", "peer"]
+    assert [(f.case, f.ours, f.peer, f.ratio) for f in figures] == [("produce/100B/acks=1/1p", 200.0, 100.0, 2.0)]
+
+
+def test_both_sides_get_the_same_work(jobs: list[Job]) -> None:
+    Comparison(QUICK, True).run()
+    work = {
+        side: [dataclasses.replace(job, bootstrap="", topic="") for job in jobs if job.bootstrap == side]
+        for side in ("ours", "peer")
+    }
+    assert work["ours"] == work["peer"]
+    assert len({job.topic for job in jobs if job.kind != "consume"}) == sum(job.kind != "consume" for job in jobs)
+
+
+def test_start_up_and_memory_are_compared_so_that_less_is_better(jobs: list[Job]) -> None:
+    figures = {figure.case: figure for figure in Comparison(QUICK, True, ["start-up", "memory/idle"]).run()}
+    assert jobs == []
+    assert figures["start-up"].ratio == pytest.approx(15.0)
+    assert figures["memory/idle"].ratio == pytest.approx(10.0)
+
+
+def test_a_consumed_topic_is_filled_once_for_all_repetitions(jobs: list[Job]) -> None:
+    scale = dataclasses.replace(QUICK, repetitions=3, warm_up_rounds=0)
+    Comparison(scale, False, ["consume/1KB/1p"]).run()
+    assert [job.kind for job in jobs] == ["prefill", "consume", "consume", "consume"]
+    assert len({job.topic for job in jobs}) == 1
+
+
+def test_progress_ends_at_the_announced_number_of_steps(jobs: list[Job]) -> None:
+    announced: list[int] = []
+    Comparison(QUICK, True, on_step=lambda _, steps: announced.append(steps)).run()
+    assert announced == [len(announced)] * len(announced)
+
+
+def test_a_broker_that_exits_is_not_waited_for() -> None:
+    with pytest.raises(ProbeError, match="exited before it served"):
+        wait_until_serving("127.0.0.1:1", 30.0, is_alive=lambda: False)
+
+
+def test_every_kind_of_case_runs_against_a_real_broker() -> None:
+    pytest.importorskip("confluent_kafka")
+    with TrunklineProcess() as broker:
+        assert broker_count(broker.bootstrap) == 1
+        assert resident_bytes(broker.pid) > 2**20
+        job = Job("prefill", broker.bootstrap, "kept", 100, "all", 2, TINY.small_messages)
+        for kind, topic, count in (
+            ("prefill", "kept", 1),
+            ("consume", "kept", 1),
+            ("produce", "a", 1),
+            ("end-to-end", "b", 1),
+            ("latency", "c", 2),
+        ):
+            figures = measure(dataclasses.replace(job, kind=kind, topic=topic))
+            assert len(figures) == count
+            assert all(figure > 0 for figure in figures)
