@@ -9,7 +9,8 @@ with its key. Offsets do not change; a batch keeps its base and last offset, wha
   horizon, in place of the base timestamp), and the first pass after it drops the tombstone.
 - Records of aborted transactions go, and count for nothing. Nothing at or after the last stable offset is touched, so every
   transaction in reach is decided.
-- A transaction's marker stays until none of its batches is left, then as long as a tombstone.
+- A transaction's marker stays until none of its batches is left, then as long as a tombstone. Its entry in the aborted index
+  goes with it: a reader would wait for the marker and skip what the producer commits later.
 - A producer's last batch stays, though it may be empty: its sequence numbers are what the next batch is checked against.
 
 Files: `<base>-<end>.cleaned` is being written; once fsynced it is renamed to `.swap`, which is the moment the pass counts; the
@@ -169,10 +170,10 @@ def rewrite(plan: Plan, groups: Sequence[Sequence[Source]], latest: dict[bytes, 
                     markers: set[int] = set()
                     for header, batch in _batches(source):
                         slices.breathe()
-                        if header.control:
-                            markers.add(header.base_offset)
                         kept = sieve.keep(source, header, batch)
                         if kept is not None:
+                            if header.control:
+                                markers.add(header.base_offset)
                             out.write(kept[1])
                             segment.note(kept[0], kept[0].base_offset, len(kept[1]), plan.interval_bytes)
                     result.aborted += [entry for entry in source.aborted if entry.last_offset in markers]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import os
 
-from trunkline.log.batch import read_marker
+from trunkline.log.batch import iter_file, read_marker
 from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.checkpoint import PartitionMark
 from trunkline.log.embedded.compaction import SWAP_SUFFIX
@@ -38,6 +38,8 @@ def open_partition(partition: Partition, mark: PartitionMark, *, clean: bool) ->
         _open(partition, mark, clean=clean)
     except StorageFailure as failure:
         _give_up(partition, mark, failure)
+    except CorruptBatch as error:
+        _give_up(partition, mark, StorageFailure(partition.directory, str(error)))
     except OSError as error:
         path = error.filename if isinstance(error.filename, str) else partition.directory
         _give_up(partition, mark, StorageFailure(path, error.strerror or str(error)))
@@ -122,10 +124,10 @@ def _finish_swaps(directory: str) -> None:
             if suffix in (".log", ".txnindex") and stem.isdigit() and base <= int(stem) < end
         )
         segments = [Segment(directory, number, size=0, created_ms=0, new=False) for number in dict.fromkeys(replaced)]
-        aborted = sorted({entry for segment in segments for entry in segment.aborted}, key=lambda e: e.last_offset)
         target = Segment(directory, base, size=0, created_ms=0, new=True)
-        if aborted:
-            target.replace_aborted(aborted)
+        markers = {header.base_offset for _, header, _ in iter_file(os.path.join(directory, name)) if header.control}
+        entries = {entry for segment in segments for entry in segment.aborted if entry.last_offset in markers}
+        target.replace_aborted(sorted(entries, key=lambda entry: entry.last_offset))
         for segment in segments:
             kept = (target.log_path, target.stem + ".txnindex")
             for path in segment.paths:

@@ -134,7 +134,7 @@ class Segment:
         if self._offset_index is not None and self._time_index is not None:
             return self._offset_index
         offsets, times = OffsetIndex(_read_file(self.stem + ".index")), TimeIndex(_read_file(self.stem + ".timeindex"))
-        if not self._trusted(fd, offsets, times, interval_bytes):
+        if not self._trusted(fd, offsets, times):
             self.rebuild(fd, interval_bytes)
             assert self._offset_index is not None
             return self._offset_index
@@ -151,12 +151,25 @@ class Segment:
         if not self.indexes_changed:
             self._offset_index = self._time_index = None
 
-    def _trusted(self, fd: int, offsets: OffsetIndex, times: TimeIndex, interval_bytes: int) -> bool:
+    def _trusted(self, fd: int, offsets: OffsetIndex, times: TimeIndex) -> bool:
+        """Whether both indexes are there and their last entries say what the log says."""
         if self.size == 0:
             return not len(offsets) and not len(times)
         if not os.path.exists(self.stem + ".index") or not os.path.exists(self.stem + ".timeindex"):
             return False
-        return not len(offsets) or self._entry_holds(fd, *offsets.entry(len(offsets) - 1))
+        if len(offsets) and not self._entry_holds(fd, *offsets.entry(len(offsets) - 1)):
+            return False
+        stamp, relative = times.last()
+        if stamp < 0:
+            return self.first_timestamp_ms(fd) < 0
+        entry = offsets.at_or_before(relative)
+        try:
+            for location in self.scan(fd, entry[1] if entry else 0):
+                if location.header.last_offset >= self.base_offset + relative:
+                    return location.header.max_timestamp_ms == stamp
+        except StorageFailure:
+            return False
+        return False
 
     def _entry_holds(self, fd: int, relative_offset: int, position: int) -> bool:
         if position + HEADER_BYTES > self.size:

@@ -1,0 +1,233 @@
+"""Group commit, full disks and failing ones."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.unit.log.stores import TP, batch_of, log_files, opened, put, records_of, run, values, with_topic
+from trunkline.log.embedded.store import EmbeddedStore
+from trunkline.log.errors import StorageFailure
+from trunkline.log.store import Buffer, Durability, TopicPartition
+
+OTHER = TopicPartition("other", 0)
+
+
+class Disk:
+    """Counts fsyncs by file name, holds them back or fails them on demand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.synced: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = threading.Event()
+        self.failing = ""
+        self._real = os.fdatasync
+        monkeypatch.setattr(os, "fdatasync", self._fdatasync)
+
+    def _fdatasync(self, fd: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        self.waiting.set()
+        assert self.gate.wait(30)
+        if self.failing and self.failing in path:
+            raise OSError(errno.EIO, "Input/output error")
+        self._real(fd)
+        self.synced.append(path)
+
+    def logs(self) -> list[str]:
+        return [path for path in self.synced if path.endswith(".log") and "/t-0/" in path]
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+async def until(condition: object, *, deadline_s: float = 20) -> None:
+    assert callable(condition)
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true in time"
+        await asyncio.sleep(0.002)
+
+
+def test_all_that_wait_share_one_fsync(tmp_path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        async with with_topic(tmp_path) as store:
+            disk.synced.clear()
+            disk.gate.clear()
+            disk.waiting.clear()
+            first = store.append(TP, batch_of(b"0"), Durability.DISK)
+            await until(disk.waiting.is_set)
+            rest = [store.append(TP, batch_of(b"%d" % n), Durability.DISK) for n in range(1, 200)]
+            assert not first.done()
+            disk.gate.set()
+            await asyncio.gather(first, *rest)
+            assert len(disk.logs()) == 2
+
+    run(main())
+
+
+def test_an_ack_waits_for_its_fsync_and_os_durability_does_not(tmp_path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        async with with_topic(tmp_path) as store:
+            disk.gate.clear()
+            waiting = store.append(TP, batch_of(b"a"), Durability.DISK)
+            assert store.append(TP, batch_of(b"b"), Durability.OS).done()
+            assert values(await records_of(store)) == [b"a", b"b"]
+            assert not waiting.done()
+            disk.gate.set()
+            assert (await waiting).base_offset == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("flush", "durability", "waits"),
+    [
+        ("acks", Durability.OS, False),
+        ("acks", Durability.DISK, True),
+        ("os", Durability.DISK, False),
+        ("interval", Durability.DISK, False),
+        ("commit", Durability.NONE, True),
+        ("commit", Durability.OS, True),
+    ],
+)
+def test_a_topics_flush_policy_overrides_the_producer(
+    tmp_path: Path, disk: Disk, flush: str, durability: Durability, waits: bool
+) -> None:
+    async def main() -> None:
+        async with with_topic(tmp_path, flush=flush) as store:
+            disk.gate.clear()
+            future = store.append(TP, batch_of(b"a"), durability)
+            assert future.done() != waits
+            disk.gate.set()
+            await future
+
+    run(main())
+
+
+def test_flush_messages_and_flush_ms_sync_without_being_asked(tmp_path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        async with opened(tmp_path) as store:
+            await store.create_topic("t", 1, {"flush": "interval", "flush.messages": "5"})
+            await store.create_topic("timed", 1, {"flush": "interval", "flush.ms": "5"})
+            disk.synced.clear()
+            await put(store, b"1", b"2", b"3", b"4")
+            await put(store, b"5")
+            await until(disk.logs)
+            await put(store, b"x", tp=TopicPartition("timed", 0))
+            await until(lambda: any("timed-0" in path for path in disk.synced))
+
+    run(main())
+
+
+def test_a_failed_fsync_fails_its_partition_for_good_and_no_other(tmp_path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        async with with_topic(tmp_path) as store:
+            await store.create_topic("other", 1)
+            disk.failing = "/t-0/"
+            woken: list[int] = []
+            store.watch(TP, lambda: woken.append(1))
+            with pytest.raises(StorageFailure, match=r"t-0/.*fsync failed: Input/output error"):
+                await store.append(TP, batch_of(b"a"), Durability.DISK)
+            assert woken
+            disk.failing = ""
+            with pytest.raises(StorageFailure):
+                await store.append(TP, batch_of(b"a"), Durability.OS)
+            with pytest.raises(StorageFailure):
+                await store.read(TP, 0, 100)
+            await store.append(OTHER, batch_of(b"fine"), Durability.DISK)
+            assert TP in (await store.directories())[0].failed
+        async with opened(tmp_path) as store:  # a restart finds out what is there
+            assert values(await records_of(store)) == [b"a"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_failed_write_leaves_nothing_and_the_partition_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    real = os.pwritev
+
+    async def main() -> None:
+        async with with_topic(tmp_path) as store:
+            await put(store, b"before")
+            size = log_files(tmp_path)[0].stat().st_size
+
+            def half(fd: int, parts: Sequence[Buffer], position: int) -> int:
+                real(fd, [b"".join(parts)[:50]], position)
+                raise OSError(code, os.strerror(code))
+
+            monkeypatch.setattr(os, "pwritev", half)
+            with pytest.raises(StorageFailure, match=os.strerror(code)) as caught:
+                await put(store, b"lost")
+            assert caught.value.path == str(log_files(tmp_path)[0])
+            assert log_files(tmp_path)[0].stat().st_size == size
+            assert store.bounds(TP).high_watermark == 1
+            monkeypatch.setattr(os, "pwritev", real)
+            assert (await put(store, b"after")).base_offset == 1
+            assert values(await records_of(store)) == [b"before", b"after"]
+
+    run(main())
+
+
+def test_a_short_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwritev
+
+    async def main() -> None:
+        async with with_topic(tmp_path) as store:
+            monkeypatch.setattr(os, "pwritev", lambda fd, parts, position: real(fd, [b"".join(parts)[:30]], position))
+            await put(store, b"whole")
+            assert values(await records_of(store)) == [b"whole"]
+
+    run(main())
+
+
+def test_a_roll_that_finds_the_disk_full_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def main() -> None:
+        async with with_topic(tmp_path, segment_bytes="300") as store:
+            for number in range(3):
+                await put(store, b"%d" % number)
+            with monkeypatch.context() as patched:
+                patched.setattr("trunkline.log.embedded.partition.write_atomically", full)
+                with pytest.raises(StorageFailure, match="No space left"):
+                    await put(store, b"x" * 300)
+            count = store.bounds(TP).high_watermark
+            assert (await put(store, b"on")).base_offset == count
+            assert len(await records_of(store)) == count + 1
+
+    run(main())
+
+
+def test_a_directory_that_cannot_be_written_is_named_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("not a directory")
+
+    async def main() -> None:
+        with pytest.raises(StorageFailure, match=str(blocker / "data")):
+            await EmbeddedStore(blocker / "data").start()
+        real = os.open
+
+        def readonly(path: str, flags: int, *rest: int) -> int:
+            if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT) and str(path).startswith(str(tmp_path)):
+                raise OSError(errno.EROFS, "Read-only file system")
+            return real(path, flags, *rest)
+
+        (tmp_path / "data").mkdir()
+        monkeypatch.setattr(os, "open", readonly)
+        with pytest.raises(StorageFailure, match=r"data: cannot write .*Read-only file system"):
+            await EmbeddedStore(tmp_path / "data").start()
+
+    run(main())
