@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import kafka
+
 from tests.integration.waiting import DEADLINE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -23,6 +25,15 @@ Partitions = frozenset[tuple[str, int]]
 
 def assigned(member: Any) -> Partitions:
     return frozenset((each.topic, each.partition) for each in member.assignment())
+
+
+def is_shared(shares: Sequence[Partitions], partitions: Partitions, sizes: Sequence[int]) -> bool:
+    """Whether the shares are of these sizes and hold every partition exactly once."""
+    return (
+        sorted(map(len, shares)) == sorted(sizes)
+        and sum(map(len, shares)) == len(partitions)
+        and frozenset[tuple[str, int]]().union(*shares) == partitions
+    )
 
 
 def all_partitions(topic: str, count: int) -> Partitions:
@@ -76,14 +87,45 @@ class Group:
         """Poll until the members share exactly these partitions, each once, in shares of these sizes (in any order)."""
 
         def shared() -> bool:
-            shares = self.assignments()
-            return (
-                sorted(map(len, shares)) == sorted(sizes)
-                and sum(map(len, shares)) == len(partitions)
-                and frozenset().union(*shares) == partitions
-            )
+            return is_shared(self.assignments(), partitions, sizes)
 
         self.until(shared, f"{len(partitions)} partitions in shares of {sizes}", timeout)
+
+
+class MemberThread:
+    """A kafka-python consumer, polled by a thread of its own as in an application: one thread cannot poll several, because
+    a member that is not being polled answers nothing, not even while another waits for it."""
+
+    def __init__(self, topic: str, configuration: dict[str, Any]) -> None:
+        self._consumer = kafka.KafkaConsumer(topic, **configuration)
+        # With its metadata not loaded yet, kafka-python's leader assigns nothing and is content with that.
+        self._consumer.partitions_for_topic(topic)
+        self._assignment: Partitions = frozenset()
+        self._leaving = threading.Event()
+        self.values: list[bytes | None] = []
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def assignment(self) -> Partitions:
+        assert self.failure is None, self.failure
+        return self._assignment
+
+    def close(self) -> None:
+        self._leaving.set()
+        self._thread.join(DEADLINE_SECONDS)
+        assert not self._thread.is_alive(), "the member did not leave"
+        assert self.failure is None, self.failure
+
+    def _run(self) -> None:
+        try:
+            while not self._leaving.is_set():
+                for messages in self._consumer.poll(timeout_ms=100).values():
+                    self.values += [message.value for message in messages]
+                self._assignment = frozenset((each.topic, each.partition) for each in self._consumer.assignment())
+            self._consumer.close()
+        except BaseException as error:
+            self.failure = error
 
 
 class MemberProcess:
