@@ -122,6 +122,7 @@ class GroupCoordinator:
                 GroupErrorName.INVALID_SESSION_TIMEOUT,
                 f"session timeout must be {self._limits.min_session_timeout_ms} to {self._limits.max_session_timeout_ms} ms",
             )
+        self._check_lengths(member_id, group_instance_id, client_id, protocol_type, *(name for name, _ in protocols))
         if sum(len(name) + len(metadata) for name, metadata in protocols) > self._limits.max_member_metadata_bytes:
             raise GroupError(GroupErrorName.INVALID_REQUEST, "the member's metadata is too large")
         if rebalance_timeout_ms < 0:
@@ -222,8 +223,11 @@ class GroupCoordinator:
         def invalid(why: str) -> GroupError:
             return GroupError(GroupErrorName.INVALID_REQUEST, why)
 
-        if not request.group_id or len(request.group_id) > self._limits.max_group_id_chars:
-            raise invalid("GroupId can't be empty, nor longer than a string can be")
+        if not request.group_id:
+            raise invalid("GroupId can't be empty")
+        self._check_lengths(
+            request.group_id, request.member_id, request.instance_id, request.rack_id, request.client_id
+        )
         if request.instance_id == "" or request.rack_id == "":
             raise invalid("InstanceId and RackId can't be empty")
         if request.member_epoch < STATIC_LEAVE_EPOCH:
@@ -358,5 +362,11 @@ class GroupCoordinator:
             raise GroupError(self._refusal)
 
     def _check_group_id(self, group_id: str, *, may_be_empty: bool = False) -> None:
-        if (not group_id and not may_be_empty) or len(group_id) > self._limits.max_group_id_chars:
+        if (not group_id and not may_be_empty) or len(group_id) > self._limits.max_id_chars:
             raise GroupError(GroupErrorName.INVALID_GROUP_ID)
+
+    def _check_lengths(self, *texts: str | None) -> None:
+        """Ids end up in records, where a string has a 16-bit length."""
+        limit = self._limits.max_id_chars
+        if any(text is not None and len(text) > limit for text in texts):
+            raise GroupError(GroupErrorName.INVALID_REQUEST, f"an id or a name is longer than {limit} characters")

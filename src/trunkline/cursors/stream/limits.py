@@ -11,7 +11,7 @@ DAY_MS = 24 * 60 * MINUTE_MS
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
     max_groups: int = 100_000
-    max_group_id_chars: int = 32_767 // 4  # a group id is at most a Kafka string once it is UTF-8
+    max_id_chars: int = 8_000  # of group, member, client, instance ids and names: with a suffix, still a Kafka string
     max_members_per_group: int = 10_000  # group.max.size and group.consumer.max.size
     max_member_metadata_bytes: int = 1 << 20  # all the protocols of one classic member together
     max_assignment_bytes: int = 8 << 20  # all assignments of one classic generation together
