@@ -63,6 +63,7 @@ class Partition:
         self.end_offset = 0
         self.recovery_point = 0
         self.failure: StorageFailure | None = None
+        self._reported = ""
         self.dirty_files: set[str] = set()
         self.dirty_directory = False
         self.unsynced_records = 0
@@ -115,6 +116,12 @@ class Partition:
             self.failure = failure
             _logger.error("partition %s failed: %s", self.tp, failure)
         self.changed()
+
+    def report(self, failure: StorageFailure) -> None:
+        """Log what a read ran into: the rest of the partition stays readable. Said once, however often it is asked for."""
+        if self.failure is None and str(failure) != self._reported:
+            self._reported = str(failure)
+            _logger.error("partition %s: %s", self.tp, failure)
 
     def changed(self) -> None:
         """Forget derived state and wake everyone who waits for a change."""

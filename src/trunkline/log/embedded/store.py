@@ -476,7 +476,12 @@ class EmbeddedStore(LogStore):
         committed: bool = False,
         at_least_one: bool = True,
     ) -> Slice:
-        return await reader.read(self._partition(tp), offset, max_bytes, committed=committed, at_least_one=at_least_one)
+        partition = self._partition(tp)
+        try:
+            return await reader.read(partition, offset, max_bytes, committed=committed, at_least_one=at_least_one)
+        except StorageFailure as failure:
+            partition.report(failure)
+            raise
 
     async def offset_for_time(self, tp: TopicPartition, timestamp_ms: int) -> OffsetAndTimestamp | None:
         return await reader.offset_for_time(self._partition(tp), timestamp_ms)
