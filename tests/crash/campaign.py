@@ -191,7 +191,9 @@ class Campaign:
         config = client_config(
             self.server.bootstrap, group_id=group, isolation_level=isolation, enable_auto_commit=False
         )
-        return Consumer({**config, "auto.offset.reset": "earliest", "enable.partition.eof": True})
+        return Consumer(
+            {**config, "auto.offset.reset": "earliest", "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+        )
 
     def _ends(self, topics: list[str]) -> dict[Place, int]:
         probe = self._probe("probe")
@@ -236,7 +238,7 @@ def read_all(consumer: Consumer, places: list[Place]) -> dict[Place, dict[int, b
     deadline = time.monotonic() + FINISH_SECONDS
     while unread:
         assert time.monotonic() < deadline, f"could not read {unread} to the end"
-        for message in consumer.consume(1000, 0.5):
+        for message in consumer.consume(1000, 0.05):
             place = Place(message.topic(), message.partition())
             if message.error() is None:
                 found[place][message.offset()] = message.value()
