@@ -28,7 +28,7 @@ from uuid import UUID
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Cuts: TypeAlias = list[tuple[int, Buffer]]
 
-MAX_ELEMENTS = 1_000_000
+MAX_ELEMENTS = 250_000
 """Elements of all arrays of one message together."""
 
 MAX_STRING_BYTES = 0x7FFF
