@@ -95,7 +95,7 @@ class Session:
         )
         slot = _Slot()
         self._line.append(slot)
-        work = self._answer(slot, header, handler(context, request))
+        work = self._answer(slot, header, handler, context, request)
         if header.api_key in handlers.IMMEDIATE:
             waiting = _begin(work)
             if waiting is _FINISHED:
@@ -113,11 +113,11 @@ class Session:
         self._line.clear()
 
     async def _answer(
-        self, slot: _Slot, header: RequestHeader, work: Coroutine[object, object, apis.Response | None]
+        self, slot: _Slot, header: RequestHeader, handler: handlers.Handler, context: Context, request: apis.Request
     ) -> None:
         buffers: Buffers = []
         try:
-            response = await work
+            response = await handler(context, request)
             if response is not None:
                 buffers = encode_response(header.api_key, header.api_version, header.correlation_id, response)
         except asyncio.CancelledError:
