@@ -10,8 +10,10 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "trunkline"
 
 # A room may import itself, the rooms under it, and these modules that belong to no room.
-ROOMS = ("log", "cursors", "broker", "protocols")
+ROOMS = ("log", "cursors", "routing", "broker", "protocols")
 COMMON = frozenset({"trunkline", "trunkline.clock"})
+# Rooms on one floor: neither imports the other.
+SIBLINGS = ("cursors", "routing")
 
 
 def imports_of(path: Path) -> set[str]:
@@ -36,6 +38,13 @@ def test_dependencies_point_down(room: str) -> None:
     for path in modules_of(room):
         for name in imports_of(path) - COMMON:
             assert name.startswith(allowed), f"{path.relative_to(SOURCE)} imports {name}, which is not below it"
+
+
+def test_rooms_on_one_floor_do_not_import_each_other() -> None:
+    for room in SIBLINGS:
+        others = tuple(f"trunkline.{name}" for name in SIBLINGS if name != room)
+        for path in modules_of(room):
+            assert not any(name.startswith(others) for name in imports_of(path)), path
 
 
 def test_nothing_above_the_store_knows_about_files() -> None:
