@@ -109,10 +109,9 @@ def consume(
         raise click.BadParameter(str(error), param_hint="--format") from None
     if group is not None and (partitions or start.relative is not None):
         raise click.UsageError("--group reads what the broker assigns: leave out --partition and a number for --offset")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = _partitions(client, topic, partitions)
     printer = Printer(render, sys.stdout.buffer, max_records)
-    with contextlib.suppress(KeyboardInterrupt):
+    with _ended_by_signals():
         if group is None:
             positions = start.resolve(Topics(client), chosen, committed)
             ends = Topics(client).offsets(chosen, LATEST, committed=committed) if exit_at_end else None
@@ -202,6 +201,17 @@ class Patience:
         if count != self.seen:
             self.seen, self.since_ms = count, self.client.clock.monotonic_ms()
         return self.idle_ms is not None and self.client.clock.monotonic_ms() - self.since_ms >= self.idle_ms
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does: it ends the reading, and what follows is the same as at any other end."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _partitions(client: Client, topic: str, wanted: tuple[int, ...]) -> list[TopicPartition]:

@@ -41,7 +41,13 @@ class CommandGroup(click.Group):
         entry = _COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        command = getattr(import_module(entry.module), entry.attribute)
+        try:
+            command = getattr(import_module(entry.module), entry.attribute)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] == "trunkline":
+                raise
+            hint = f"pip install 'trunkline[{cmd_name}]'"
+            raise CommandError(f"`trunkline {cmd_name}` needs the package {error.name}", hint) from error
         assert isinstance(command, click.Command)
         return command
 

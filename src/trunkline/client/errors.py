@@ -65,7 +65,7 @@ _HINT = {
     "TOPIC_ALREADY_EXISTS": "add --if-not-exists to accept that",
     "INVALID_TOPIC_EXCEPTION": "use 1 to 249 letters, digits, dots, dashes and underscores",
     "INVALID_PARTITIONS": "a topic has at least one partition, and can only grow",
-    "INVALID_CONFIG": "`trunkline topic describe` shows the names and values of all settings",
+    "INVALID_CONFIG": "`trunkline topic describe NAME --all` shows the names and values of all settings",
     "MESSAGE_TOO_LARGE": "raise the topic's max.message.bytes with `trunkline topic alter --config`",
     "OFFSET_OUT_OF_RANGE": "`trunkline topic describe` shows the first and last offset of each partition",
     "NON_EMPTY_GROUP": "stop its consumers first; `trunkline group describe` shows them",
