@@ -44,12 +44,13 @@ async def opened(
 
 @asynccontextmanager
 async def with_topic(
-    directory: Path, *, clock: ManualClock | None = None, **config: str
+    directory: Path, config: Mapping[str, str] | None = None, *, clock: ManualClock | None = None, **more: str
 ) -> AsyncIterator[EmbeddedStore]:
     """A store with topic `t` of one partition; underscores in setting names stand for dots."""
+    settings = {**(config or {}), **more}
     async with opened(directory, clock=clock) as store:
         if store.topic("t") is None:
-            await store.create_topic("t", 1, {name.replace("_", "."): value for name, value in config.items()})
+            await store.create_topic("t", 1, {name.replace("_", "."): value for name, value in settings.items()})
         yield store
 
 

@@ -70,7 +70,7 @@ def test_every_durability_completes_the_future(tmp_path: Path, durability: Durab
 
 def _refused(tmp_path: Path, error: type[LogError], buffer: bytes, **config: str) -> None:
     async def main() -> None:
-        async with with_topic(tmp_path, **config) as store:
+        async with with_topic(tmp_path, config) as store:
             with pytest.raises(error):
                 store.append(TP, buffer)
             assert store.bounds(TP).high_watermark == 0

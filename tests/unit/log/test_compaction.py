@@ -30,7 +30,7 @@ async def _pairs(store: EmbeddedStore) -> dict[bytes | None, tuple[int, bytes | 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_the_latest_record_of_each_key_stays_at_its_offset(tmp_path: Path, codec: str) -> None:
     async def main() -> None:
-        async with with_topic(tmp_path, **COMPACT) as store:
+        async with with_topic(tmp_path, COMPACT) as store:
             await _fill(store, 60, codec=codec)
             before = await _pairs(store)
             size = (await store.directories())[0].sizes[TP]
@@ -56,7 +56,7 @@ def test_the_latest_record_of_each_key_stays_at_its_offset(tmp_path: Path, codec
 
 def test_every_offset_can_still_be_read_from(tmp_path: Path) -> None:
     async def main() -> None:
-        async with with_topic(tmp_path, index_interval_bytes="50", **COMPACT) as store:
+        async with with_topic(tmp_path, COMPACT, index_interval_bytes="50") as store:
             await _fill(store, 60)
             await store.run_cleaner_once()
             offsets = [record.offset for record in await records_of(store)]
@@ -70,7 +70,7 @@ def test_every_offset_can_still_be_read_from(tmp_path: Path) -> None:
 def test_records_younger_than_the_lag_stay(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock(NOW_MS)
-        async with with_topic(tmp_path, clock=clock, min_compaction_lag_ms="1000", **COMPACT) as store:
+        async with with_topic(tmp_path, COMPACT, clock=clock, min_compaction_lag_ms="1000") as store:
             await _fill(store, 30)
             clock.advance(999)
             await store.run_cleaner_once()
@@ -86,7 +86,7 @@ def test_the_dirty_ratio_and_the_longest_lag_decide_when(tmp_path: Path) -> None
     async def main() -> None:
         clock = ManualClock(NOW_MS)
         config = COMPACT | {"min_cleanable_dirty_ratio": "1", "max_compaction_lag_ms": "5000"}
-        async with with_topic(tmp_path, clock=clock, **config) as store:
+        async with with_topic(tmp_path, config, clock=clock) as store:
             await _fill(store, 30)
             await store.run_cleaner_once()  # everything is dirty: ratio 1
             cleaned = len(await records_of(store))
@@ -104,7 +104,7 @@ def test_the_dirty_ratio_and_the_longest_lag_decide_when(tmp_path: Path) -> None
 def test_tombstones_stay_for_their_time_and_then_go(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock(NOW_MS)
-        async with with_topic(tmp_path, clock=clock, delete_retention_ms="10000", **COMPACT) as store:
+        async with with_topic(tmp_path, COMPACT, clock=clock, delete_retention_ms="10000") as store:
             await store.append(TP, keyed((b"gone", b"x"), (b"stays", b"y")))
             await store.append(TP, keyed((b"gone", None)))
             await _fill(store, 10)
@@ -130,7 +130,7 @@ def test_tombstones_stay_for_their_time_and_then_go(tmp_path: Path) -> None:
 def test_aborted_records_go_and_hide_nothing_and_their_marker_follows(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock(NOW_MS)
-        async with with_topic(tmp_path, clock=clock, delete_retention_ms="1000", **COMPACT) as store:
+        async with with_topic(tmp_path, COMPACT, clock=clock, delete_retention_ms="1000") as store:
 
             async def send(pid: int, sequence: int, key: bytes, value: bytes) -> None:
                 record = NewRecord(key, value)
@@ -180,7 +180,7 @@ def test_aborted_records_go_and_hide_nothing_and_their_marker_follows(tmp_path: 
 
 def test_an_open_transaction_is_not_touched(tmp_path: Path) -> None:
     async def main() -> None:
-        async with with_topic(tmp_path, **COMPACT) as store:
+        async with with_topic(tmp_path, COMPACT) as store:
             await store.append(TP, batch_of(b"open", pid=1, epoch=0, sequence=0, transactional=True))
             await _fill(store, 30)
             count = len(await records_of(store))
@@ -195,7 +195,7 @@ def test_an_open_transaction_is_not_touched(tmp_path: Path) -> None:
 
 def test_sequences_are_remembered_by_a_compacted_log_after_a_crash(tmp_path: Path) -> None:
     async def main() -> None:
-        async with with_topic(tmp_path / "live", **COMPACT) as store:
+        async with with_topic(tmp_path / "live", COMPACT) as store:
             await store.append(TP, batch_of(b"x", key=b"k1", pid=8, epoch=2, sequence=0))
             await store.append(TP, batch_of(b"y", key=b"k1", pid=8, epoch=2, sequence=1))
             await _fill(store, 30)
@@ -231,7 +231,7 @@ def test_reads_go_on_while_segments_are_swapped(tmp_path: Path) -> None:
     async def main() -> None:
         import asyncio
 
-        async with with_topic(tmp_path, **COMPACT) as store:
+        async with with_topic(tmp_path, COMPACT) as store:
             await _fill(store, 200)
             cleaning = asyncio.ensure_future(store.run_cleaner_once())
             rounds = 0
@@ -275,7 +275,7 @@ def test_a_crash_at_any_point_of_the_swap_leaves_the_old_or_the_new(
 
             monkeypatch.setattr(os, name, call)
 
-        async with with_topic(live, **COMPACT) as store:
+        async with with_topic(live, COMPACT) as store:
             await store.append(TP, batch_of(b"aborted", key=b"x", pid=1, epoch=0, sequence=0, transactional=True))
             await _fill(store, 6)
             await store.append_marker(TP, 1, 0, commit=False, durability=Durability.OS)

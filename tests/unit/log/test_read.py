@@ -9,7 +9,6 @@ import pytest
 
 from tests.unit.log.stores import NOW_MS, TP, batch_of, log_files, opened, put, records_of, run, values, with_topic
 from trunkline.log.batch import NewRecord, build_batch, iter_batches
-from trunkline.log.embedded import reader
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.errors import OffsetOutOfRange
 from trunkline.log.store import OffsetAndTimestamp, TopicPartition
@@ -83,7 +82,7 @@ def test_closed_segments_are_read_with_and_without_the_page_cache(
         raise BlockingIOError
 
     if not nowait:
-        monkeypatch.setattr(reader.os, "preadv", refuse)
+        monkeypatch.setattr(os, "preadv", refuse)
 
     async def main() -> None:
         async with with_topic(tmp_path, segment_bytes="1000") as store:

@@ -75,7 +75,7 @@ def test_retention_bytes_keeps_at_least_that_much(tmp_path: Path) -> None:
     async def main() -> None:
         size = len(batch_of(b"0"))
         config = {"segment_bytes": str(2 * size), "retention_bytes": str(5 * size)}
-        async with with_topic(tmp_path, **config) as store:
+        async with with_topic(tmp_path, config) as store:
             for _ in range(20):
                 await put(store, b"0")
             await store.run_cleaner_once()

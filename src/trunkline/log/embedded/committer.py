@@ -21,6 +21,8 @@ from trunkline.log.embedded.partition import Partition
 from trunkline.log.errors import StorageFailure
 from trunkline.log.store import Appended
 
+_MANY_FILES = 256
+
 
 class _Commit:
     """What one partition waits for in one round."""
@@ -82,6 +84,9 @@ class Committer:
                 stopping = self._stopping
             if taken:
                 commits = list(taken.values())
+                if sum(len(commit.files) for commit in commits) > _MANY_FILES:
+                    # Lets the file system write all of them in one go. It reports no errors; the fsyncs below do.
+                    os.sync()
                 for commit in commits:
                     _sync(commit)
                 try:

@@ -70,6 +70,7 @@ class Partition:
         self.sync_scheduled = False
         self.watchers: dict[Callable[[], None], None] = {}
         self.positions: dict[int, tuple[Segment, int]] = {}
+        self.snapshot_offset = -1  # where the newest producer snapshot stands
         self.cleaned_to = 0  # offsets before this one were compacted
         self._request_sync = request_sync
         self._bounds: Bounds | None = None
@@ -293,6 +294,7 @@ class Partition:
             write_atomically(path, self.producers.encode(), durable=False)
         except OSError as error:
             raise StorageFailure(path, error.strerror or "cannot be written") from None
+        self.snapshot_offset = self.end_offset
         return path
 
     def _prune_snapshots(self) -> None:
@@ -333,8 +335,10 @@ class Partition:
         active = self.segments[-1]
         if active.loaded:
             self.dirty_files.update(active.write_indexes())
-        if len(self.producers):
+        # Without producers no snapshot is needed: a clean start takes a missing one for an empty one.
+        if len(self.producers) and self.snapshot_offset != self.end_offset:
             self.dirty_files.add(self.write_snapshot())
+            self.dirty_directory = True
 
 
 def _write_at(fd: int, path: str, parts: list[Buffer], position: int, size: int) -> None:

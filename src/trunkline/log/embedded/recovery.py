@@ -54,7 +54,6 @@ def _give_up(partition: Partition, mark: PartitionMark, failure: StorageFailure)
 
 
 def _open(partition: Partition, mark: PartitionMark, *, clean: bool) -> None:
-    os.makedirs(partition.directory, exist_ok=True)
     snapshots = _list(partition)
     segments = partition.segments
     if not segments:
@@ -73,6 +72,7 @@ def _open(partition: Partition, mark: PartitionMark, *, clean: bool) -> None:
             trusted = table is not None
             if table is not None:
                 partition.producers = table
+                partition.snapshot_offset = mark.end_offset
     if not trusted:
         partition.recovery_point = mark.recovery_point
         _recover_log(partition)
@@ -91,20 +91,26 @@ def _new_segment(partition: Partition, base_offset: int) -> Segment:
 def _list(partition: Partition) -> list[int]:
     """Fill in the segments; returns the offsets of the snapshots."""
     directory = partition.directory
-    _finish_swaps(directory)
     snapshots: list[int] = []
     found: list[tuple[int, int, int]] = []
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            stem, suffix = os.path.splitext(entry.name)
-            if suffix in _LEFTOVERS:
-                os.unlink(entry.path)
-            elif len(stem) == OFFSET_DIGITS and stem.isdigit():
-                if suffix == ".log":
-                    stat = entry.stat()
-                    found.append((int(stem), stat.st_size, stat.st_mtime_ns // 1_000_000))
-                elif suffix == ".snapshot":
-                    snapshots.append(int(stem))
+    try:
+        entries = list(os.scandir(directory))
+    except FileNotFoundError:
+        os.makedirs(directory)
+        return []
+    if any(entry.name.endswith(SWAP_SUFFIX) for entry in entries):
+        _finish_swaps(directory)
+        entries = list(os.scandir(directory))
+    for entry in entries:
+        name = entry.name
+        stem, suffix = name[:OFFSET_DIGITS], name[OFFSET_DIGITS:]
+        if name.endswith(_LEFTOVERS):
+            os.unlink(entry.path)
+        elif suffix == ".log" and stem.isdecimal():
+            stat = entry.stat()
+            found.append((int(stem), stat.st_size, stat.st_mtime_ns // 1_000_000))
+        elif suffix == ".snapshot" and stem.isdecimal():
+            snapshots.append(int(stem))
     found.sort()
     partition.segments = [
         Segment(directory, base, size=size, created_ms=changed_ms, new=False) for base, size, changed_ms in found

@@ -107,7 +107,10 @@ class Segment:
         )
 
     def write_indexes(self) -> list[str]:
-        """Put the indexes on disk as the segment is closed; returns the files written."""
+        """Put the indexes on disk as the segment is closed; returns the files written.
+
+        A log so short that its offset index is empty gets none: to build them anew takes one read.
+        """
         if self._offset_index is None or self._time_index is None:
             return []
         before = len(self._time_index)
@@ -116,6 +119,12 @@ class Segment:
         if not self.indexes_changed and len(self._time_index) == before:
             return []
         try:
+            if not len(self._offset_index):
+                for path in self.paths[1:3]:
+                    if os.path.exists(path):
+                        os.unlink(path)
+                self.indexes_changed = False
+                return []
             write_atomically(self.stem + ".index", bytes(self._offset_index.raw), durable=False)
             write_atomically(self.stem + ".timeindex", bytes(self._time_index.raw), durable=False)
         except OSError as error:
