@@ -23,6 +23,7 @@ MAX_CACHED_NAME_CHARS: Final = 256
 MAX_FILTER_CHARS: Final = 8_192
 MAX_FILTER_DEPTH: Final = 64
 MAX_CONJUNCTIONS: Final = 256
+MAX_ARITHMETIC_BITS: Final = 1_024
 # Bodies above this size are not parsed for filters: their fields read as null.
 MAX_PARSED_BODY_BYTES: Final = 1 << 20
 
