@@ -218,3 +218,19 @@ def test_trim_removes_records_and_whole_segments_durably(tmp_path: Path) -> None
             assert values(await records_of(store)) == [b"next"]
 
     run(main())
+
+
+def test_few_indexes_in_memory_are_enough(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, limits=StoreLimits(max_loaded_indexes=2)) as store:
+            await store.create_topic("t", 1, {"segment.bytes": "600", "index.interval.bytes": "100"})
+            for number in range(60):
+                await put(store, b"%03d" % number, timestamp_ms=NOW_MS + number)
+            segments = len(log_files(tmp_path))
+            assert segments > 5
+            for offset in range(60):
+                assert (await records_of(store, start=offset, max_bytes=1))[0].value == b"%03d" % offset
+                found = await store.offset_for_time(TP, NOW_MS + offset)
+                assert found == OffsetAndTimestamp(offset, NOW_MS + offset)
+
+    run(main())

@@ -117,8 +117,9 @@ class Cleaner:
 
     @staticmethod
     def _newest(partition: Partition, segment: Segment) -> int:
-        newest_ms = segment.newest(partition.pool.fd(segment.log_path), partition.config.index_interval_bytes)
-        return newest_ms if newest_ms >= 0 else segment.created_ms
+        if segment.max_timestamp_ms < 0:
+            partition.open_segment(segment)
+        return segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.created_ms
 
     # -- compaction --------------------------------------------------------------------------------------------------
 
@@ -198,7 +199,7 @@ class Cleaner:
         try:
             new.replace_aborted(rewritten.aborted)
             for segment in old:
-                partition.pool.forget(segment.log_path)
+                partition.forget(segment)
                 os.rename(segment.log_path, segment.log_path + ".deleted")
                 _unlink(path for path in segment.paths if path not in (segment.log_path, new.stem + ".txnindex"))
             os.rename(rewritten.swap_path, new.log_path)

@@ -30,7 +30,7 @@ from trunkline.log.embedded.files import FilePool, write_atomically
 from trunkline.log.embedded.intake import Intake
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.producers import ProducerTable, SequenceRange
-from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, Segment, offset_name
+from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, LoadedIndexes, Segment, offset_name
 from trunkline.log.errors import StorageFailure
 from trunkline.log.store import Appended, Bounds, Buffer, TopicPartition
 
@@ -50,6 +50,7 @@ class Partition:
         pool: FilePool,
         clock: Clock,
         limits: StoreLimits,
+        loaded: LoadedIndexes,
         request_sync: Callable[[Partition], None],
     ) -> None:
         self.tp = tp
@@ -57,6 +58,7 @@ class Partition:
         self.pool = pool
         self.clock = clock
         self.limits = limits
+        self._loaded = loaded
         self.segments: list[Segment] = []
         self.producers = ProducerTable()
         self.log_start_offset = 0
@@ -145,10 +147,9 @@ class Partition:
         if len(batches) == 1:
             header = batches[0][0]
             if header.producer_id >= 0:
-                duplicate = self.producers.find_duplicate(header)
+                duplicate = self.producers.check(header)
                 if duplicate is not None:
                     return self._duplicate(duplicate.base_offset, duplicate.last_offset)
-                self.producers.check(header)
         elif any(header.producer_id >= 0 for header, _ in batches):
             repeated = self._drop_duplicates(batches, now_ms)
             if not batches:
@@ -212,11 +213,10 @@ class Partition:
         offset = self.end_offset
         for header, batch in batches:
             if header.producer_id >= 0:
-                duplicate = trial.find_duplicate(header)
+                duplicate = trial.check(header)
                 if duplicate is not None:
                     repeated.append(duplicate)
                     continue
-                trial.check(header)
                 trial.apply(header, offset, now_ms)
             fresh.append((header, batch))
             offset += header.last_offset_delta + 1
@@ -275,12 +275,13 @@ class Partition:
         """Close the active segment and begin the next at the end of the log."""
         old = self.segments[-1]
         assert self.end_offset > old.base_offset
-        old.load(self.pool.fd(old.log_path), self.config.index_interval_bytes)
+        self.open_segment(old)
         written = old.write_indexes()
         written.append(self.write_snapshot())
         new = Segment(self.directory, self.end_offset, size=0, created_ms=self.clock.wall_ms(), new=True)
         self.pool.fd(new.log_path, create=True)
         self.segments.append(new)
+        self._loaded.touch(old)
         self.dirty_files.update(written)
         self.dirty_directory = True
         self._roll_at_timestamp_ms = None
@@ -311,6 +312,14 @@ class Partition:
         """The number of the segment in which `offset` lies, or would lie."""
         return max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1)
 
+    def open_segment(self, segment: Segment) -> int:
+        """The segment's descriptor, with its indexes in memory."""
+        fd = self.pool.fd(segment.log_path)
+        segment.load(fd, self.config.index_interval_bytes)
+        if segment is not self.segments[-1]:
+            self._loaded.touch(segment)
+        return fd
+
     def drop_before(self, offset: int) -> list[Segment]:
         """Take out the closed segments that lie wholly before `offset`; the caller removes their files."""
         count = 0
@@ -320,8 +329,13 @@ class Partition:
         if dropped:
             self.positions.clear()
             for segment in dropped:
-                self.pool.forget(segment.log_path)
+                self.forget(segment)
         return dropped
+
+    def forget(self, segment: Segment) -> None:
+        """Let go of a segment that is about to be removed or replaced."""
+        self.pool.forget(segment.log_path)
+        self._loaded.forget(segment)
 
     def raise_log_start(self, offset: int) -> None:
         if offset > self.log_start_offset:

@@ -34,7 +34,13 @@ from trunkline.log.batch import (
     crc32c_of,
 )
 from trunkline.log.embedded.aborted import AbortedEntry
-from trunkline.log.errors import DuplicateSequence, InvalidTransactionState, OutOfOrderSequence, ProducerFenced
+from trunkline.log.errors import (
+    DuplicateSequence,
+    InvalidTransactionState,
+    LogError,
+    OutOfOrderSequence,
+    ProducerFenced,
+)
 from trunkline.log.store import ProducerState
 
 REMEMBERED_BATCHES = 5
@@ -66,6 +72,12 @@ class Producer:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def expected_sequence(self, epoch: int) -> int:
+        """Where the next batch begins: after the last one, or at 0 in a new epoch."""
+        if epoch != self.epoch or not self.batches:
+            return 0
+        return advance_sequence(self.batches[-1].last_sequence, 1)
+
 
 class ProducerTable:
     def __init__(self) -> None:
@@ -82,31 +94,31 @@ class ProducerTable:
 
     # -- checks: raise or answer, change nothing ---------------------------------------------------------------------
 
-    def find_duplicate(self, header: BatchHeader) -> SequenceRange | None:
-        """The stored batch that this one repeats, if it is one of the last five."""
-        producer = self._producers.get(header.producer_id)
-        if producer is None or producer.epoch != header.producer_epoch:
-            return None
-        first, last = header.base_sequence, header.last_sequence
-        for batch in producer.batches:
-            if batch.first_sequence == first and batch.last_sequence == last:
-                return batch
-        return None
+    def check(self, header: BatchHeader) -> SequenceRange | None:
+        """Refuse a client's batch that does not follow what its producer sent before.
 
-    def check(self, header: BatchHeader) -> None:
-        """Refuse a client's batch that does not follow what its producer sent before."""
+        Returns the stored batch that this one repeats, if it is one of the last five; None when it is new.
+        """
         producer = self._producers.get(header.producer_id)
         if producer is None:
-            return
+            return None
         if header.producer_epoch < producer.epoch:
             raise ProducerFenced(
                 f"producer {header.producer_id} has epoch {header.producer_epoch}; epoch {producer.epoch} was seen"
             )
+        expected = producer.expected_sequence(header.producer_epoch)
+        if header.base_sequence != expected:
+            if header.producer_epoch == producer.epoch:
+                last = header.last_sequence
+                for batch in producer.batches:
+                    if batch.first_sequence == header.base_sequence and batch.last_sequence == last:
+                        return batch
+            raise _out_of_sequence(producer, header, expected)
         if producer.transaction_start_offset is not None and not header.attributes & TRANSACTIONAL:
             raise InvalidTransactionState(
                 f"producer {header.producer_id} sent a non-transactional batch inside a transaction"
             )
-        check_sequence(producer, header)
+        return None
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         producer = self._producers.get(producer_id)
@@ -237,25 +249,15 @@ class ProducerTable:
         return table
 
 
-def check_sequence(producer: Producer, header: BatchHeader) -> None:
-    first = header.base_sequence
-    if first < 0:
-        return
-    if header.producer_epoch != producer.epoch:
-        if first != 0:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first}, not 0"
-            )
-        return
-    last = producer.last_sequence
-    expected = advance_sequence(last, 1) if last != NO_SEQUENCE else 0
-    if first == expected:
-        return
-    if last != NO_SEQUENCE and _is_before(header.last_sequence, expected):
-        raise DuplicateSequence(
-            f"producer {header.producer_id} repeats sequences {first} to {header.last_sequence}; the last stored is {last}"
+def _out_of_sequence(producer: Producer, header: BatchHeader, expected: int) -> LogError:
+    first, last = header.base_sequence, header.last_sequence
+    if header.producer_epoch == producer.epoch and producer.batches and _is_before(last, expected):
+        return DuplicateSequence(
+            f"producer {header.producer_id} repeats sequences {first} to {last}; the next is {expected}"
         )
-    raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {first}; {expected} was expected")
+    return OutOfOrderSequence(
+        f"producer {header.producer_id}, epoch {header.producer_epoch}, sent sequence {first}; {expected} was expected"
+    )
 
 
 def _is_before(sequence: int, other: int) -> bool:

@@ -78,9 +78,9 @@ def _find(partition: Partition, offset: int) -> tuple[Segment, int] | None:
         segment = segments[number]
         if segment.size == 0:
             continue
-        location = segment.find(partition.pool.fd(segment.log_path), offset, partition.config.index_interval_bytes)
-        if location is not None:
-            return segment, location.position
+        position = segment.find(partition.open_segment(segment), offset, partition.config.index_interval_bytes)
+        if position is not None:
+            return segment, position
     return None
 
 
@@ -102,8 +102,7 @@ def _end(partition: Partition, segment: Segment, limit: int) -> tuple[int, int]:
 
 def _cut(partition: Partition, segment: Segment, position: int, window: memoryview, max_bytes: int) -> int:
     """The end of the last whole batch within `max_bytes` of the window."""
-    fd = partition.pool.fd(segment.log_path)
-    index = segment.load(fd, partition.config.index_interval_bytes)
+    index = segment.load(partition.open_segment(segment), partition.config.index_interval_bytes)
     cut = max(0, index.position_at_or_before(position + max_bytes) - position)
     unpack = _LENGTH.unpack_from
     last = len(window) - LENGTH_PREFIX_BYTES
@@ -184,8 +183,8 @@ async def offset_for_time(partition: Partition, timestamp_ms: int) -> OffsetAndT
     for segment in list(partition.segments[partition.segment_number(start_offset) :]):
         if segment.size == 0:
             continue
-        fd = partition.pool.fd(segment.log_path)
-        if segment.newest(fd, interval_bytes) < timestamp_ms:
+        fd = partition.open_segment(segment)
+        if segment.max_timestamp_ms < timestamp_ms:
             continue
         for location in segment.find_time(fd, timestamp_ms, interval_bytes):
             found = _first_record(partition, segment, location, start_offset, timestamp_ms)
@@ -196,12 +195,11 @@ async def offset_for_time(partition: Partition, timestamp_ms: int) -> OffsetAndT
 
 async def max_timestamp(partition: Partition) -> OffsetAndTimestamp | None:
     start_offset = partition.bounds().log_start_offset
-    interval_bytes = partition.config.index_interval_bytes
     best: Segment | None = None
     for segment in partition.segments[partition.segment_number(start_offset) :]:
         if segment.size:
-            newest = segment.newest(partition.pool.fd(segment.log_path), interval_bytes)
-            if newest >= 0 and (best is None or newest > best.max_timestamp_ms):
+            partition.open_segment(segment)
+            if segment.max_timestamp_ms >= 0 and (best is None or segment.max_timestamp_ms > best.max_timestamp_ms):
                 best = segment
     if best is None:
         return None

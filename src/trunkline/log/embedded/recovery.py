@@ -215,8 +215,8 @@ def _fold_segment(partition: Partition, segment: Segment, start_offset: int) -> 
     aborted = list(kept)
     position = 0
     if start_offset > segment.base_offset:
-        location = segment.find(fd, start_offset, partition.config.index_interval_bytes)
-        position = segment.size if location is None else location.position
+        found = segment.find(fd, start_offset, partition.config.index_interval_bytes)
+        position = segment.size if found is None else found
     for location in segment.scan(fd, position):
         header = location.header
         if header.producer_id < 0 or header.base_offset < start_offset:

@@ -16,7 +16,9 @@ A batch is found from the index entry before it and a scan of headers from there
 from __future__ import annotations
 
 import os
+import struct
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -27,6 +29,8 @@ from trunkline.log.embedded.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, O
 from trunkline.log.errors import CorruptBatch, StorageFailure
 
 _SCAN_WINDOW_BYTES = 16 << 10
+_WALK_WINDOW_BYTES = 6 << 10
+_WALK = struct.Struct(">qi4xb6xi")  # base offset, batch length, magic, last offset delta
 _CHECK_WINDOW_BYTES = 4 << 20
 MAX_RELATIVE_OFFSET = 2**31 - 1
 OFFSET_DIGITS = 20
@@ -156,9 +160,8 @@ class Segment:
         return offsets
 
     def unload(self) -> None:
-        """Drop the indexes of a closed segment from memory; they are read again when needed."""
-        if not self.indexes_changed:
-            self._offset_index = self._time_index = None
+        """Drop the indexes of a closed segment from memory; they are read, or built, again when needed."""
+        self._offset_index = self._time_index = None
 
     def _trusted(self, fd: int, offsets: OffsetIndex, times: TimeIndex) -> bool:
         """Whether both indexes are there and their last entries say what the log says."""
@@ -190,9 +193,13 @@ class Segment:
         """Build the indexes from the batch headers."""
         end = self.size
         self.reset()
-        for _, header in self.scan(fd, 0, end):
-            self.note(header, header.base_offset, header.size_bytes, interval_bytes)
-        self.indexes_changed = True
+        try:
+            for _, header in self.scan(fd, 0, end):
+                self.note(header, header.base_offset, header.size_bytes, interval_bytes)
+        except StorageFailure:
+            self.size = end
+            self.unload()
+            raise
 
     def reset(self) -> None:
         """Begin anew as an empty segment, before `note` is called for each batch."""
@@ -224,8 +231,8 @@ class Segment:
             yield Location(position, header)
             position = following
 
-    def find(self, fd: int, offset: int, interval_bytes: int) -> Location | None:
-        """The first batch whose last offset is not before `offset`."""
+    def find(self, fd: int, offset: int, interval_bytes: int) -> int | None:
+        """The position of the first batch whose last offset is not before `offset`."""
         for attempt in (1, 2):
             entry = self.load(fd, interval_bytes).at_or_before(offset - self.base_offset)
             if entry is None or self._entry_holds(fd, *entry):
@@ -233,9 +240,25 @@ class Segment:
             if attempt == 2:
                 raise StorageFailure(self.log_path, f"corrupt at position {entry[1]}: index and log do not match")
             self.rebuild(fd, interval_bytes)
-        for location in self.scan(fd, entry[1] if entry else 0):
-            if location.header.last_offset >= offset:
-                return location
+        return self._walk_to(fd, offset, entry[1] if entry else 0)
+
+    def _walk_to(self, fd: int, offset: int, position: int) -> int | None:
+        """As `scan` until the batch of `offset`, but reads only the four fields that this takes: every seek comes here."""
+        unpack, size = _WALK.unpack_from, self.size
+        window, window_start = b"", position
+        while position < size:
+            at = position - window_start
+            if at + _WALK.size > len(window):
+                window, window_start, at = os.pread(fd, _WALK_WINDOW_BYTES, position), position, 0
+                if len(window) < _WALK.size:
+                    raise StorageFailure(self.log_path, f"corrupt at position {position}: no whole batch header")
+            base_offset, length, magic, last_offset_delta = unpack(window, at)
+            following = position + LENGTH_PREFIX_BYTES + length
+            if magic != 2 or length < MIN_BATCH_LENGTH or following > size:
+                raise StorageFailure(self.log_path, f"corrupt at position {position}: not a batch header")
+            if base_offset + last_offset_delta >= offset:
+                return position
+            position = following
         return None
 
     def find_time(self, fd: int, timestamp_ms: int, interval_bytes: int) -> Iterator[Location]:
@@ -244,14 +267,9 @@ class Segment:
         assert self._time_index is not None
         start = self.find(fd, self.base_offset + self._time_index.before(timestamp_ms), interval_bytes)
         if start is not None:
-            for location in self.scan(fd, start.position):
+            for location in self.scan(fd, start):
                 if location.header.max_timestamp_ms >= timestamp_ms:
                     yield location
-
-    def newest(self, fd: int, interval_bytes: int) -> int:
-        """The largest timestamp in the segment, -1 when there is none."""
-        self.load(fd, interval_bytes)
-        return self.max_timestamp_ms
 
     def first_timestamp_ms(self, fd: int) -> int:
         """The largest timestamp of the first batch, from which the segment's age counts; -1 when it is empty."""
@@ -297,6 +315,26 @@ class Segment:
         """The aborted transactions that end at `offset` or later, in the order of their markers."""
         entries = self.aborted
         return entries[bisect_left(entries, offset, key=lambda entry: entry.last_offset) :]
+
+
+class LoadedIndexes:
+    """The closed segments whose indexes are in memory, at most so many, the least recently used dropped first."""
+
+    def __init__(self, max_segments: int) -> None:
+        self._max_segments = max(1, max_segments)
+        self._segments: OrderedDict[Segment, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def touch(self, segment: Segment) -> None:
+        self._segments[segment] = None
+        self._segments.move_to_end(segment)
+        while len(self._segments) > self._max_segments:
+            self._segments.popitem(last=False)[0].unload()
+
+    def forget(self, segment: Segment) -> None:
+        self._segments.pop(segment, None)
 
 
 def check_batches(fd: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:

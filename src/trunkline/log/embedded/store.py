@@ -35,6 +35,7 @@ from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.lock import DirectoryLock
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.recovery import open_partition
+from trunkline.log.embedded.segment import LoadedIndexes
 from trunkline.log.embedded.topology import (
     TOPOLOGY_CONFIG,
     TOPOLOGY_ID,
@@ -92,6 +93,7 @@ class EmbeddedStore(LogStore):
         self._lock = DirectoryLock(self.directory)
         self._checkpoint = Checkpoint(self.directory)
         self._pool = FilePool(self._limits.max_open_files)
+        self._loaded = LoadedIndexes(self._limits.max_loaded_indexes)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._topics_by_id: dict[UUID, TopicInfo] = {}
@@ -236,6 +238,7 @@ class EmbeddedStore(LogStore):
             pool=self._pool,
             clock=self._clock,
             limits=self._limits,
+            loaded=self._loaded,
             request_sync=self._request_sync,
         )
         open_partition(partition, mark, clean=clean)
@@ -361,7 +364,7 @@ class EmbeddedStore(LogStore):
 
     def _remove_partition(self, partition: Partition) -> None:
         for segment in partition.segments:
-            self._pool.forget(segment.log_path)
+            partition.forget(segment)
         partition.failure = StorageFailure(partition.directory, "the topic was deleted")
         try:
             away = self._rename_away(partition.directory, _DELETE_SUFFIX)
