@@ -200,6 +200,7 @@ def _settings(config: Config) -> BrokerSettings:
         topic_defaults=config.topic,
         limits=BrokerLimits(
             max_connections=config.max_connections,
+            max_idle_ms=config.max_idle_ms,
             max_request_bytes=config.max_request_bytes,
             max_inflight_requests=config.max_in_flight_requests,
             fetch_max_bytes=config.fetch_max_bytes,

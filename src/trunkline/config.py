@@ -138,6 +138,7 @@ class Config:
     num_partitions: int = _setting(1, _whole(1, 100_000), "Partitions of a topic that is created without saying how many.")
 
     max_connections: int = _setting(10_000, _whole(1, 1_000_000), "Connections at a time; more are closed at once.")
+    max_idle_ms: int = _setting(600_000, _whole(1_000, _INT_MAX), "How long a connection may be silent before it is closed.")
     max_request_bytes: int = _setting(104_857_600, _whole(1024, _INT_MAX), "Largest request; a larger one closes its connection.")
     max_in_flight_requests: int = _setting(100, _whole(1, 100_000), "Requests of one connection that are read ahead of their responses.")
     fetch_max_bytes: int = _setting(57_671_680, _whole(1024, _INT_MAX), "Largest response to one fetch, whatever the client asks for.")

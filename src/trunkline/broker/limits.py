@@ -13,6 +13,7 @@ class BrokerLimits:
     max_inflight_requests: int = 128  # per connection, counted until the response is sent
     fetch_max_bytes: int = 55 * 1024 * 1024  # Kafka's fetch.max.bytes on a broker
     max_unsent_bytes: int = 512 * 1024 * 1024  # responses that slow clients have not taken yet
+    max_idle_ms: int = 600_000  # Kafka's connections.max.idle.ms
     max_partitions_per_topic: int = 10_000
     max_fetch_wait_ms: int = 300_000
 

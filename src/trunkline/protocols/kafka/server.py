@@ -7,7 +7,8 @@ is read into directly.
 
 Back-pressure. A connection is not read while its answers wait to be sent (`pause_writing`), or while it has
 `max_inflight_requests` requests open. What is unsent on all paused connections is counted, and fetches are cut
-smaller as that sum nears `max_unsent_bytes`.
+smaller as that sum nears `max_unsent_bytes`. A connection without a byte in either direction for
+`max_idle_ms`, and without an open request, is closed, as Kafka does.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _FIRST_GROWTH_BYTES = 16 * 1024  # what a length prefix alone can make us set as
 _GROWTH_FACTOR = 16  # a sender that has filled a read is trusted with so many times as much
 _KEEP_FRAME_BYTES = 2 * 1024 * 1024
 _WRITE_HIGH_WATER_BYTES = 256 * 1024
+_MAX_SWEEP_PERIOD_MS = 30_000
 _JOIN_BYTES = 32 * 1024  # below this, one copy is cheaper than one more system call
 
 
@@ -44,14 +46,28 @@ class KafkaServer:
         self.fetch_sessions = FetchSessions()
         self.refused = 0
         self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=4096)
+        self._schedule_sweep(loop)
         bound = self._server.sockets[0].getsockname()
         return str(bound[0]), int(bound[1])
 
+    def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        period_ms = min(_MAX_SWEEP_PERIOD_MS, self.broker.limits.max_idle_ms / 4)
+        self._sweep = loop.call_later(period_ms / 1000, self._close_idle, loop)
+
+    def _close_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        before_ms = self.broker.clock.monotonic_ms() - self.broker.limits.max_idle_ms
+        for connection in [connection for connection in self.connections if connection.idle_since(before_ms)]:
+            connection.abort()
+        self._schedule_sweep(loop)
+
     async def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -63,7 +79,7 @@ class KafkaServer:
 class Connection(asyncio.BufferedProtocol):
     """One client. Bytes in, frames to the session; buffers from the session, bytes out."""
 
-    __slots__ = ("_backlog", "_frame", "_frame_have", "_frame_need", "_paused_writing", "_reading",
+    __slots__ = ("_backlog", "_frame", "_frame_have", "_frame_need", "_last_active_ms", "_paused_writing", "_reading",
                  "_server", "_session", "_spare", "_transport", "_unsent_bytes")  # fmt: skip
 
     def __init__(self, server: KafkaServer) -> None:
@@ -78,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._paused_writing = False
         self._reading = True
         self._unsent_bytes = 0
+        self._last_active_ms = server.broker.clock.monotonic_ms()
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -112,6 +129,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def idle_since(self, before_ms: float) -> bool:
+        return self._last_active_ms < before_ms and (self._session is None or self._session.inflight == 0)
+
     # -- in ------------------------------------------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -122,6 +142,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._session is None:
             return
+        self._last_active_ms = self._server.broker.clock.monotonic_ms()
         if self._frame is not None:
             self._frame_have += nbytes
             if self._frame_have == self._frame_need:
@@ -208,8 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         host = self._session.client_host if self._session else "unknown"
         logger.warning("closing the connection from %s: %s", host, reason)
         self._backlog = b""
-        if self._transport is not None:
-            self._transport.close()
+        self._close()
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -221,8 +241,9 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        self._last_active_ms = self._server.broker.clock.monotonic_ms()
         if buffers is None:
-            transport.close()
+            self._close()
         elif len(buffers) == 1:
             transport.write(buffers[0])
         elif sum(map(len, buffers)) <= _JOIN_BYTES:
@@ -230,6 +251,14 @@ class Connection(asyncio.BufferedProtocol):
         else:
             for buffer in buffers:
                 transport.write(buffer)
+
+    def _close(self) -> None:
+        """Close once everything is sent; at once when the client does not take it, or it would never end."""
+        if self._transport is not None:
+            if self._paused_writing:
+                self._transport.abort()
+            else:
+                self._transport.close()
 
     def _may_proceed(self, session: Session) -> bool:
         return not self._paused_writing and session.inflight < self._server.broker.limits.max_inflight_requests
