@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 from uuid import uuid4
@@ -147,6 +148,24 @@ def test_a_deletion_that_a_crash_interrupts_is_finished_on_start(tmp_path: Path)
             await store.create_topic("t", 2)
             assert await records_of(store) == []
         assert not list(live.glob("*-delete"))
+
+    run(main())
+
+
+def test_files_that_a_deletion_could_not_move_do_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def main() -> None:
+        async with opened(tmp_path) as store:
+            await store.create_topic("t", 1)
+            await put(store, b"old")
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "rename", refuse)
+                await store.delete_topic("t")
+            assert (tmp_path / "t-0").exists()
+            await store.create_topic("t", 1)
+            assert await records_of(store) == []
 
     run(main())
 

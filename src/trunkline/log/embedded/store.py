@@ -361,6 +361,8 @@ class EmbeddedStore(LogStore):
             self._topics_by_id.pop(info.id, None)
             for number in range(info.partitions):
                 self._remove_partition(self._partitions.pop(TopicPartition(name, number)))
+            # Before the name may be used again: else power loss could give the old files to a new topic.
+            await self._in_thread(lambda: fsync_directory(self.directory))
 
     def _remove_partition(self, partition: Partition) -> None:
         for segment in partition.segments:
@@ -395,11 +397,17 @@ class EmbeddedStore(LogStore):
     async def _make_directories(self, tps: Sequence[TopicPartition]) -> None:
         def make() -> None:
             for tp in tps:
-                os.makedirs(os.path.join(self.directory, str(tp)), exist_ok=True)
+                path = os.path.join(self.directory, str(tp))
+                if os.path.exists(path):  # of a deletion whose rename failed
+                    shutil.rmtree(self._rename_away(path, _DELETE_SUFFIX), ignore_errors=True)
+                os.mkdir(path)
             fsync_directory(self.directory)
 
+        await self._in_thread(make)
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
         try:
-            await asyncio.to_thread(make)
+            await asyncio.to_thread(work)
         except OSError as error:
             raise StorageFailure(self.directory, error.strerror or "cannot be written") from None
 
