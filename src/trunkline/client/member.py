@@ -209,6 +209,9 @@ class Member:
         fresh = sorted(partitions - stored.keys())
         begin = Topics(self.client).offsets_since(fresh, self.start_at) if fresh else {}
         for tp in sorted(partitions):
-            self.reader.positions[tp] = stored[tp] if tp in stored else begin[tp]
+            position = stored[tp] if tp in stored else begin[tp]
+            self.reader.positions[tp] = position
+            # Committed even if no record is read: the next member must not begin somewhere else.
+            self._handled[tp] = position
             if tp in stored:
-                self._stored[tp] = stored[tp]
+                self._stored[tp] = position
