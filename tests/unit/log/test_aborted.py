@@ -139,3 +139,17 @@ def test_a_marker_wakes_waiting_reads(tmp_path: Path) -> None:
             assert woken == [2]
 
     run(main())
+
+
+def test_batches_without_a_sequence_may_follow_each_other_in_and_across_transactions(tmp_path: Path) -> None:
+    """The groups write the offsets of a transaction for its producer, as often as it commits some."""
+
+    async def main() -> None:
+        async with with_topic(tmp_path) as store:
+            for value in (b"first", b"second"):
+                await _send(store, 1, -1, value)
+                await _send(store, 1, -1, value)
+                await _end(store, 1, commit=True)
+            assert await _committed(store) == [b"first", b"first", b"second", b"second"]
+
+    run(main())

@@ -107,7 +107,8 @@ class ProducerTable:
                 f"producer {header.producer_id} has epoch {header.producer_epoch}; epoch {producer.epoch} was seen"
             )
         expected = producer.expected_sequence(header.producer_epoch)
-        if header.base_sequence != expected:
+        # Offsets committed in a transaction come without a sequence: the groups write them, not the producer.
+        if header.base_sequence not in (expected, NO_SEQUENCE):
             if header.producer_epoch == producer.epoch:
                 last = header.last_sequence
                 for batch in producer.batches:
