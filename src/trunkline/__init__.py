@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trunkline import compiled
+
 __version__ = "0.1.0"
 __all__ = ["Broker", "__version__", "run"]
+
+CODECS_COMPILED = compiled.choose()  # before any codec is imported
 
 if TYPE_CHECKING:
     from trunkline.app import Broker, run

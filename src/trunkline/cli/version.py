@@ -6,6 +6,7 @@ import platform
 
 import click
 
+from trunkline import CODECS_COMPILED
 from trunkline.cli.options import json_option
 from trunkline.cli.output import print_json
 from trunkline.version import VERSION
@@ -16,6 +17,14 @@ from trunkline.version import VERSION
 def version(as_json: bool) -> None:
     """Print the version."""
     if as_json:
-        print_json({"trunkline": VERSION, "python": platform.python_version(), "platform": platform.platform()})
+        print_json(
+            {
+                "trunkline": VERSION,
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "compiled_codecs": CODECS_COMPILED,
+            }
+        )
     else:
-        click.echo(f"trunkline {VERSION} (Python {platform.python_version()})")
+        codecs = "compiled" if CODECS_COMPILED else "plain"
+        click.echo(f"trunkline {VERSION} (Python {platform.python_version()}, {codecs} codecs)")
