@@ -264,3 +264,9 @@ def test_fuzzed_bodies_never_raise_anything_but_decode_error(
     finally:
         logger.removeHandler(listener)
     assert failures == []
+
+
+def test_every_api_in_the_table_has_its_handler() -> None:
+    for key in handlers.served():
+        assert handlers.find(key) is not None
+    assert handlers.find(-1) is None

@@ -12,10 +12,13 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from trunkline.protocols.kafka.errors import ErrorCode
-from trunkline.protocols.kafka.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from trunkline.protocols.kafka.messages.fetch import FetchRequest
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

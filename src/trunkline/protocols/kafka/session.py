@@ -27,6 +27,7 @@ from trunkline.protocols.kafka import apis, handlers
 from trunkline.protocols.kafka.codec import DecodeError, RequestHeader, decode_request_header, encode_response
 from trunkline.protocols.kafka.context import CloseConnection, Context
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
+from trunkline.protocols.kafka.handlers.api_versions import unsupported_api_versions
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class Session:
                 raise DecodeError(f"{api.name} version {version} is not supported")
             slot = _Slot()
             self._line.append(slot)
-            response = handlers.cluster.unsupported_api_versions()
+            response = unsupported_api_versions()
             self._finish(slot, encode_response(header.api_key, 0, header.correlation_id, response))
             return
         request_type, _ = apis.load(header.api_key)

@@ -1,13 +1,10 @@
-"""The broker and its cluster of one: ApiVersions, FindCoordinator, DescribeCluster, log directories, and what a single
+"""The broker and its cluster of one: FindCoordinator, DescribeCluster, log directories, and what a single
 embedded broker answers to requests about replication, quotas and access control."""
 
 from __future__ import annotations
 
-from functools import cache
-
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
-from trunkline.protocols.kafka import apis
 from trunkline.protocols.kafka.context import Context
 from trunkline.protocols.kafka.errors import ErrorCode, code_of
 from trunkline.protocols.kafka.handlers.topics import CLUSTER_OPERATIONS
@@ -17,13 +14,6 @@ from trunkline.protocols.kafka.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
-)
-from trunkline.protocols.kafka.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
 )
 from trunkline.protocols.kafka.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from trunkline.protocols.kafka.messages.delete_acls import (
@@ -72,36 +62,7 @@ from trunkline.protocols.kafka.messages.list_partition_reassignments import (
 )
 
 _GROUP, _TRANSACTION = 0, 1
-# (feature, highest level): KIP-848 groups, and transactions with KIP-890's implicit partitions.
-_FEATURES = (("group.version", 1), ("transaction.version", 2))
 _NO_AUTHORIZER = "No Authorizer is configured."
-
-
-@cache
-def _api_keys() -> tuple[ApiVersion, ...]:
-    from trunkline.protocols.kafka.handlers import served
-
-    return tuple(
-        ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-        for api in sorted(apis.APIS.values(), key=lambda api: api.key)
-        if api.key in served()
-    )
-
-
-async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    return ApiVersionsResponse(
-        api_keys=list(_api_keys()),
-        supported_features=[SupportedFeatureKey(name=name, min_version=0, max_version=top) for name, top in _FEATURES],
-        finalized_features_epoch=0,
-        finalized_features=[
-            FinalizedFeatureKey(name=name, min_version_level=top, max_version_level=top) for name, top in _FEATURES
-        ],
-    )
-
-
-def unsupported_api_versions() -> ApiVersionsResponse:
-    """The answer, in v0 form, to a client newer than we are: it reads the range and asks again."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=list(_api_keys()))
 
 
 async def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
