@@ -1,4 +1,5 @@
-"""Random lives of a classic group: a partition is owned by one member per generation, and only the newest generation commits.
+"""Random lives of a classic group: a partition is owned by one member per generation, only the newest generation commits,
+and no member is dropped that kept its session.
 
 Clients are modelled as tasks that join, sync (the leader divides the partitions), heartbeat, die and leave in any order.
 """
@@ -30,13 +31,15 @@ class Client:
         self.joined: JoinResult | None = None
         self.syncing: asyncio.Task[SyncResult] | None = None
         self.share: frozenset[int] | None = None
+        self.session_ms = 3 * REBALANCE_MS if self.instance_id else SESSION_MS
+        self.heard_ms: float | None = None  # when the coordinator last let it in; None when it owes it nothing
 
     @property
     def busy(self) -> bool:
         return self.joining is not None or self.syncing is not None
 
     def forget(self) -> None:
-        self.member_id, self.joined, self.share = "", None, None
+        self.member_id, self.joined, self.share, self.heard_ms = "", None, None, None
 
     def drop_connection(self) -> None:
         for task in (self.joining, self.syncing):
@@ -88,9 +91,11 @@ class ClassicGroupLives(RuleBasedStateMachine):
             client.joined = task.result()
         except GroupError as error:
             self.refusals.add(error.code_name)
+            self.check_that_it_was_late(client)
             client.forget()
             return
         client.member_id = client.joined.member_id
+        client.heard_ms = self.h.clock.monotonic_ms()
         assert client.joined.generation >= self.newest, "a generation came back"
         self.newest = client.joined.generation
         plan = None
@@ -104,6 +109,7 @@ class ClassicGroupLives(RuleBasedStateMachine):
         task, client.syncing = client.syncing, None
         try:
             client.share = frozenset(task.result().assignment)
+            client.heard_ms = self.h.clock.monotonic_ms()
         except GroupError as error:
             client.share = None
             if error.code_name != "REBALANCE_IN_PROGRESS":
@@ -111,7 +117,9 @@ class ClassicGroupLives(RuleBasedStateMachine):
 
     async def start_join(self, client: Client) -> None:
         client.share = None  # eager: it lets go of everything before it joins
-        client.joining = self.h.join(client.member_id, instance_id=client.instance_id)
+        client.joining = self.h.join(
+            client.member_id, instance_id=client.instance_id, session_timeout_ms=client.session_ms
+        )
         await self.settle()
 
     # -- what may happen -------------------------------------------------------------------------------------------
@@ -131,11 +139,18 @@ class ClassicGroupLives(RuleBasedStateMachine):
         return self.h.beat(joined, instance_id=client.instance_id)
 
     def answer(self, client: Client, name: str) -> None:
+        if name in {"", "REBALANCE_IN_PROGRESS"}:
+            client.heard_ms = self.h.clock.monotonic_ms()
         if name == "REBALANCE_IN_PROGRESS":
             self.do(self.start_join(client))
         elif name:
             assert name in {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"}
+            self.check_that_it_was_late(client)
             client.forget()
+
+    def check_that_it_was_late(self, client: Client) -> None:
+        limit_ms = min(client.session_ms, REBALANCE_MS)
+        assert client.heard_ms is None or self.h.clock.monotonic_ms() - client.heard_ms >= limit_ms, client.name
 
     @rule(name=st.sampled_from(NAMES))
     def die(self, name: str) -> None:
@@ -155,8 +170,8 @@ class ClassicGroupLives(RuleBasedStateMachine):
 
             self.do(going())
 
-    @rule(ms=st.sampled_from([1_000, SESSION_MS - 1, REBALANCE_MS]))
-    def pass_time(self, ms: float) -> None:
+    @rule(ms=st.sampled_from([1_000, SESSION_MS - 1, REBALANCE_MS]), beating=st.booleans())
+    def pass_time(self, ms: float, beating: bool = True) -> None:
         async def passing() -> None:
             await self.h.advance(ms)
             await self.settle()
@@ -164,16 +179,18 @@ class ClassicGroupLives(RuleBasedStateMachine):
         self.do(passing())
         # A session may have run out, which the client learns by its next heartbeat.
         for client in self.clients.values():
-            if client.joined is not None and not client.busy:
+            if beating and client.joined is not None and not client.busy:
                 self.answer(client, self.do(self.heartbeat(client.joined, client)))
 
     @rule()
     def restart(self) -> None:
         for client in self.clients.values():
+            client.heard_ms = None  # a generation that was not on disk yet is forgotten with its members
             if client.busy:
                 client.drop_connection()
         self.do(turns())
         self.h = self.do(self.h.restarted())
+        self.newest = 0
 
     # -- what must hold ----------------------------------------------------------------------------------------------
 
@@ -205,7 +222,7 @@ class ClassicGroupLives(RuleBasedStateMachine):
 
     @rule()
     def calm_down_and_check_that_everything_is_owned(self) -> None:
-        for _ in range(14):
+        for _ in range(24):
             self.pass_time(5_000)
             for client in self.clients.values():
                 if client.member_id and client.share is None and not client.busy:
@@ -220,5 +237,5 @@ class ClassicGroupLives(RuleBasedStateMachine):
 
 TestClassicGroupLives = ClassicGroupLives.TestCase
 TestClassicGroupLives.settings = settings(
-    max_examples=50, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
