@@ -321,3 +321,37 @@ asyncio.run(main())
             assert len(found) > acknowledged > 100
 
     run(check())
+
+
+def test_the_clean_mark_is_gone_while_the_store_is_open(tmp_path: Path) -> None:
+    async def main() -> None:
+        mark = tmp_path / ".clean_shutdown"
+        for _ in range(2):
+            async with opened(tmp_path):
+                assert not mark.exists()
+            assert mark.exists()
+
+    run(main())
+
+
+def test_a_repeat_of_what_only_the_page_cache_kept_is_acknowledged_after_an_fsync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        batch = batch_of(b"v", pid=3, epoch=0, sequence=0)
+        async with with_topic(tmp_path / "live") as store:
+            await store.append(TP, batch, Durability.OS)
+            copy = crash_copy(tmp_path / "live", tmp_path / "copy")
+        async with opened(copy) as store:
+            synced: list[str] = []
+            real = os.fdatasync
+
+            def spy(fd: int) -> None:
+                synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+                real(fd)
+
+            monkeypatch.setattr(os, "fdatasync", spy)
+            assert (await store.append(TP, batch, Durability.DISK)).duplicate
+            assert str(log_files(copy)[0]) in synced
+
+    run(main())
