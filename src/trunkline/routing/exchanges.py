@@ -1,0 +1,301 @@
+"""Exchanges: each kind's answer to which destinations a routing key and the fields of a publication lead to.
+
+| kind | a binding matches if | route costs |
+|---|---|---|
+| direct | its key is the routing key | matches |
+| fanout | always | matches |
+| topic | its key, a pattern of words, matches the routing key | see `topic_tree` |
+| headers | the message has all or any of its arguments as headers (`x-match`) | see `headers_index` |
+| content | its filter (`x-filter`) is true for headers and JSON body | see `content_index` |
+| type | its key is the routing key or a supertype of it (`order` for `order.created`) | levels + matches |
+
+A binding is its destination, routing key and arguments: binding the same again changes nothing, and two that differ in
+arguments alone are two, of which each must be unbound. Destinations are opaque; each comes once in an answer. A binding
+that a kind cannot take is refused before anything changes.
+
+`x-match` is `all` (the default), `any`, `all-with-x` or `any-with-x`; only the last two look at headers whose names begin
+with `x-`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping
+from types import MappingProxyType
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
+
+from trunkline.routing.content_index import ContentIndex
+from trunkline.routing.dialect import AMQP
+from trunkline.routing.errors import InvalidBinding, InvalidFilter, UnknownExchangeKind
+from trunkline.routing.fields import NO_FIELDS, Fields
+from trunkline.routing.filter import Filter
+from trunkline.routing.headers_index import PRESENT, HeaderRule, HeadersIndex
+from trunkline.routing.table import freeze
+from trunkline.routing.topic_tree import TopicTree
+from trunkline.routing.type_tree import TypeTree
+
+D = TypeVar("D", bound=Hashable)
+
+MATCH_ARGUMENT: Final = "x-match"
+FILTER_ARGUMENT: Final = "x-filter"
+_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
+_NO_ARGUMENTS: Final[Mapping[str, object]] = MappingProxyType({})
+
+
+class Binding(NamedTuple, Generic[D]):
+    destination: D
+    routing_key: str
+    arguments: Mapping[str, object]
+
+
+_Identity = tuple[D, str, Hashable]
+
+
+class Exchange(ABC, Generic[D]):
+    kind: ClassVar[str]
+    # Whether routing key and bindings alone decide the answer, so that it may be remembered by key.
+    by_key_alone: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._bindings: dict[_Identity[D], Binding[D]] = {}
+        # Further bindings that the index cannot tell from one it holds (they differ in arguments it does not read).
+        self._repeats: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._bindings)
+
+    def bind(self, destination: D, routing_key: str = "", arguments: Mapping[str, object] | None = None) -> bool:
+        """Add a binding; False if it is there already. InvalidBinding or InvalidPattern if the kind refuses it."""
+        identity = _identity(destination, routing_key, arguments)
+        if identity in self._bindings:
+            return False
+        # A copy: the caller's table may change, the binding may not.
+        binding = Binding(destination, routing_key, dict(arguments) if arguments else _NO_ARGUMENTS)
+        if not self._add(binding):
+            token = self._token(binding)
+            self._repeats[token] = self._repeats.get(token, 0) + 1
+        self._bindings[identity] = binding
+        return True
+
+    def unbind(self, destination: D, routing_key: str = "", arguments: Mapping[str, object] | None = None) -> bool:
+        """Remove a binding; False if there is none like it."""
+        binding = self._bindings.pop(_identity(destination, routing_key, arguments), None)
+        if binding is None:
+            return False
+        token = self._token(binding)
+        repeats = self._repeats.get(token, 0)
+        if repeats > 1:
+            self._repeats[token] = repeats - 1
+        elif repeats == 1:
+            del self._repeats[token]
+        else:
+            self._remove(binding)
+        return True
+
+    def holds(self, destination: D, routing_key: str = "", arguments: Mapping[str, object] | None = None) -> bool:
+        return _identity(destination, routing_key, arguments) in self._bindings
+
+    def bindings(self) -> Iterator[Binding[D]]:
+        """All bindings, in the order they were made. The exchange must not change meanwhile."""
+        return iter(self._bindings.values())
+
+    @abstractmethod
+    def route(self, routing_key: str, fields: Fields = NO_FIELDS) -> tuple[D, ...]:
+        """The destinations of a publication, each once."""
+
+    @abstractmethod
+    def _add(self, binding: Binding[D]) -> bool:
+        """Index the binding; False if the index holds one that it cannot tell from this."""
+
+    @abstractmethod
+    def _remove(self, binding: Binding[D]) -> None:
+        """Drop from the index what `_add` put there."""
+
+    def _token(self, binding: Binding[D]) -> Hashable:
+        """What the index tells bindings apart by."""
+        return binding.destination, binding.routing_key
+
+
+class DirectExchange(Exchange[D]):
+    kind = "direct"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_key: dict[str, dict[D, None]] = {}
+
+    def route(self, routing_key: str, fields: Fields = NO_FIELDS) -> tuple[D, ...]:
+        return tuple(self._by_key.get(routing_key, ()))
+
+    def _add(self, binding: Binding[D]) -> bool:
+        destinations = self._by_key.setdefault(binding.routing_key, {})
+        if binding.destination in destinations:
+            return False
+        destinations[binding.destination] = None
+        return True
+
+    def _remove(self, binding: Binding[D]) -> None:
+        destinations = self._by_key[binding.routing_key]
+        del destinations[binding.destination]
+        if not destinations:
+            del self._by_key[binding.routing_key]
+
+
+class FanoutExchange(Exchange[D]):
+    kind = "fanout"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._destinations: dict[D, None] = {}
+
+    def route(self, routing_key: str, fields: Fields = NO_FIELDS) -> tuple[D, ...]:
+        return tuple(self._destinations)
+
+    def _add(self, binding: Binding[D]) -> bool:
+        if binding.destination in self._destinations:
+            return False
+        self._destinations[binding.destination] = None
+        return True
+
+    def _remove(self, binding: Binding[D]) -> None:
+        del self._destinations[binding.destination]
+
+    def _token(self, binding: Binding[D]) -> Hashable:
+        return binding.destination
+
+
+class TopicExchange(Exchange[D]):
+    kind = "topic"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tree: TopicTree[D] = TopicTree(AMQP)
+
+    def route(self, routing_key: str, fields: Fields = NO_FIELDS) -> tuple[D, ...]:
+        return self._tree.match(routing_key)
+
+    def _add(self, binding: Binding[D]) -> bool:
+        return self._tree.add(binding.routing_key, binding.destination)
+
+    def _remove(self, binding: Binding[D]) -> None:
+        self._tree.remove(binding.routing_key, binding.destination)
+
+
+class TypeExchange(Exchange[D]):
+    kind = "type"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tree: TypeTree[D] = TypeTree()
+
+    def route(self, routing_key: str, fields: Fields = NO_FIELDS) -> tuple[D, ...]:
+        return self._tree.match(routing_key)
+
+    def _add(self, binding: Binding[D]) -> bool:
+        return self._tree.add(binding.routing_key, binding.destination)
+
+    def _remove(self, binding: Binding[D]) -> None:
+        self._tree.remove(binding.routing_key, binding.destination)
+
+
+class HeadersExchange(Exchange[D]):
+    kind = "headers"
+    by_key_alone = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._index: HeadersIndex[D] = HeadersIndex()
+        self._rules: dict[Hashable, HeaderRule[D]] = {}
+
+    def route(self, routing_key: str, fields: Fields = NO_FIELDS) -> tuple[D, ...]:
+        return self._index.match(fields.headers)
+
+    def _add(self, binding: Binding[D]) -> bool:
+        token = self._token(binding)
+        if token in self._rules:
+            return False
+        rule = self._rules[token] = _header_rule(binding)
+        self._index.add(rule)
+        return True
+
+    def _remove(self, binding: Binding[D]) -> None:
+        self._index.remove(self._rules.pop(self._token(binding)))
+
+    def _token(self, binding: Binding[D]) -> Hashable:
+        return binding.destination, freeze(binding.arguments)
+
+
+class ContentExchange(Exchange[D]):
+    kind = "content"
+    by_key_alone = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._index: ContentIndex[D] = ContentIndex()
+
+    def route(self, routing_key: str, fields: Fields = NO_FIELDS) -> tuple[D, ...]:
+        return self._index.match(fields)
+
+    def _add(self, binding: Binding[D]) -> bool:
+        return self._index.add(_filter_of(binding), binding.destination)
+
+    def _remove(self, binding: Binding[D]) -> None:
+        self._index.remove(_filter_of(binding), binding.destination)
+
+    def _token(self, binding: Binding[D]) -> Hashable:
+        return binding.destination, _text(binding.arguments.get(FILTER_ARGUMENT))
+
+
+def create_exchange(kind: str) -> Exchange[D]:
+    """An exchange of a kind by its name, or UnknownExchangeKind."""
+    match kind:
+        case "direct":
+            return DirectExchange()
+        case "fanout":
+            return FanoutExchange()
+        case "topic":
+            return TopicExchange()
+        case "headers":
+            return HeadersExchange()
+        case "content":
+            return ContentExchange()
+        case "type":
+            return TypeExchange()
+    raise UnknownExchangeKind(f"no exchange kind {kind!r}; there are direct, fanout, topic, headers, content and type")
+
+
+def _identity(destination: D, routing_key: str, arguments: Mapping[str, object] | None) -> _Identity[D]:
+    try:
+        return destination, routing_key, freeze(arguments) if arguments else None
+    except (TypeError, ValueError) as error:
+        raise InvalidBinding(str(error)) from error
+
+
+def _text(value: object) -> str | None:
+    """A string argument; clients send both str and bytes for the same AMQP type."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if isinstance(value, str) else None
+
+
+def _header_rule(binding: Binding[D]) -> HeaderRule[D]:
+    given = binding.arguments.get(MATCH_ARGUMENT, "all")
+    mode = _text(given)
+    if mode not in _MATCHES:
+        raise InvalidBinding(f"{MATCH_ARGUMENT} is {given!r}; it must be all, any, all-with-x or any-with-x")
+    with_x = mode.endswith("-with-x")
+    wanted = {
+        name: PRESENT if value is None else freeze(value)
+        for name, value in binding.arguments.items()
+        if name != MATCH_ARGUMENT and (with_x or not name.startswith("x-"))
+    }
+    return HeaderRule(binding.destination, wanted, any_of=mode.startswith("any"))
+
+
+def _filter_of(binding: Binding[D]) -> Filter:
+    text = _text(binding.arguments.get(FILTER_ARGUMENT))
+    if text is None:
+        raise InvalidBinding(f"a binding to a content exchange needs its filter as the argument {FILTER_ARGUMENT}")
+    try:
+        return Filter(text)
+    except InvalidFilter as error:
+        raise InvalidBinding(f"{FILTER_ARGUMENT}: {error}") from error
