@@ -28,13 +28,11 @@ every session started afresh.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from functools import partial
 
 from trunkline.cursors.stream.classic_member import (
     ClassicMember,
-    JoinedMember,
     JoinRequest,
     JoinResult,
     LeavingMember,
@@ -42,31 +40,15 @@ from trunkline.cursors.stream.classic_member import (
     SyncResult,
     settle,
 )
+from trunkline.cursors.stream.classic_state import NEXT_STATES, ClassicState
 from trunkline.cursors.stream.errors import GroupError, GroupErrorName
 from trunkline.cursors.stream.journal import JournalRecord
-from trunkline.cursors.stream.records import ClassicMemberValue, ClassicValue, classic_key, classic_value
+from trunkline.cursors.stream.records import ClassicValue, classic_key, classic_value
+from trunkline.cursors.stream.roster import Roster
 from trunkline.cursors.stream.runtime import GroupRuntime
-from trunkline.cursors.stream.subscription import subscribed_topics
 from trunkline.cursors.stream.timers import Timer
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-
-
-class ClassicState(StrEnum):
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-_NEXT: Mapping[ClassicState, frozenset[ClassicState]] = {
-    ClassicState.EMPTY: frozenset({ClassicState.PREPARING_REBALANCE, ClassicState.DEAD}),
-    ClassicState.PREPARING_REBALANCE: frozenset({ClassicState.COMPLETING_REBALANCE, ClassicState.EMPTY}),
-    ClassicState.COMPLETING_REBALANCE: frozenset({ClassicState.STABLE, ClassicState.PREPARING_REBALANCE}),
-    ClassicState.STABLE: frozenset({ClassicState.PREPARING_REBALANCE}),
-    ClassicState.DEAD: frozenset(),
-}
 
 
 class ClassicGroup:
@@ -78,9 +60,8 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, ClassicMember] = {}
+        self.members = Roster(group_id)
         self._runtime = runtime
-        self._static: dict[str, str] = {}  # instance id -> member id
         self._pending_members: dict[str, Timer] = {}  # told an id, not joined yet
         self._pending_sync: set[str] = set()
         self._join_timer: Timer | None = None
@@ -98,28 +79,14 @@ class ClassicGroup:
         if value.state_timestamp_ms >= 0:
             group.state_timestamp_ms = value.state_timestamp_ms
         for stored in value.members:
-            group._restore_member(stored)
+            member = ClassicMember.restore(stored, value.protocol_name)
+            group.members.add(member)
+            group._arm_session(member)
         if group.members:
             group.state = ClassicState.STABLE
             if group.leader not in group.members:
-                group.leader = next(iter(group.members))
+                group.leader = group.members.ids()[0]
         return group
-
-    def _restore_member(self, stored: ClassicMemberValue) -> None:
-        member = ClassicMember(
-            stored.member_id,
-            stored.instance_id,
-            stored.client_id,
-            stored.client_host,
-            stored.session_timeout_ms,
-            stored.rebalance_timeout_ms,
-            ((self.protocol_name or "", stored.subscription),),
-            stored.assignment,
-        )
-        self.members[member.member_id] = member
-        if member.instance_id is not None:
-            self._static[member.instance_id] = member.member_id
-        self._arm_session(member)
 
     # -- facts ---------------------------------------------------------------------------------------------------
 
@@ -138,13 +105,7 @@ class ClassicGroup:
             return frozenset()
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol_name is None:
             return None
-        topics: set[str] = set()
-        for member in self.members.values():
-            found = subscribed_topics(member.metadata(self.protocol_name))
-            if found is None:
-                return None
-            topics |= found
-        return frozenset(topics)
+        return self.members.subscribed_topics(self.protocol_name)
 
     # -- join ----------------------------------------------------------------------------------------------------
 
@@ -170,7 +131,7 @@ class ClassicGroup:
         prefix = request.group_instance_id if request.group_instance_id is not None else request.client_id
         member_id = f"{prefix}-{self._runtime.new_id()}"
         if request.group_instance_id is not None:
-            if request.group_instance_id in self._static:
+            if self.members.static_id(request.group_instance_id) is not None:
                 return self._replace_static(request, member_id)
             return self._add(request, member_id)
         if request.require_known_member_id:
@@ -186,7 +147,7 @@ class ClassicGroup:
         return self._add(request, member_id)
 
     def _join_known(self, request: JoinRequest) -> asyncio.Future[JoinResult]:
-        member = self._checked_member(request.member_id, request.group_instance_id)
+        member = self.members.checked(request.member_id, request.group_instance_id)
         changed = member.protocols != tuple(request.protocols)
         state = self.state
         if state is ClassicState.COMPLETING_REBALANCE and not changed:
@@ -216,9 +177,7 @@ class ClassicGroup:
         )
         if not self.members:
             self.protocol_type = request.protocol_type
-        self.members[member_id] = member
-        if member.instance_id is not None:
-            self._static[member.instance_id] = member_id
+        self.members.add(member)
         if self.leader is None:
             self.leader = member_id
         self._joined_during_delay = True
@@ -229,16 +188,15 @@ class ClassicGroup:
     def _replace_static(self, request: JoinRequest, member_id: str) -> asyncio.Future[JoinResult]:
         instance_id = request.group_instance_id
         assert instance_id is not None
-        old_id = self._static[instance_id]
-        member = self.members.pop(old_id)
+        old_id = self.members.static_id(instance_id)
+        assert old_id is not None
+        member = self.members.checked(old_id, instance_id)
         fenced = GroupError(GroupErrorName.FENCED_INSTANCE_ID, f"{instance_id} joined again as {member_id}")
         member.answer_join(fenced)
         member.answer_sync(fenced)
         self._disarm_session(member)
-        member.member_id = member_id
+        self.members.rename(member, member_id)
         member.client_id, member.client_host = request.client_id, request.client_host
-        self.members[member_id] = member
-        self._static[instance_id] = member_id
         was_leader = self.leader == old_id
         if was_leader:
             self.leader = member_id
@@ -250,7 +208,7 @@ class ClassicGroup:
             self._rebalance()
             return waiter
         self._update(member, request)
-        if self._vote() != self.protocol_name:
+        if self.members.vote() != self.protocol_name:
             waiter = self._await_join(member, request)
             self._rebalance()
             return waiter
@@ -276,23 +234,21 @@ class ClassicGroup:
         member.join_waiter = asyncio.get_running_loop().create_future()
         if member.is_new:
             limit_ms = self._runtime.limits.new_member_join_timeout_ms
-            member.session = self._runtime.timers.reset(member.session, limit_ms, self._session_end(member))
+            member.session = self._runtime.timers.reset(
+                member.session, limit_ms, partial(self._session_expired, member)
+            )
         else:
             self._disarm_session(member)
         return member.join_waiter
 
     def _update(self, member: ClassicMember, request: JoinRequest) -> None:
-        member.protocols = tuple(request.protocols)
+        self.members.teach(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
 
     def _join_result(self, member: ClassicMember, *, skip_assignment: bool = False) -> JoinResult:
-        members: list[JoinedMember] = []
-        if member.member_id == self.leader:
-            members = [
-                JoinedMember(each.member_id, each.instance_id, each.metadata(self.protocol_name))
-                for each in self.members.values()
-            ]
+        leads = member.member_id == self.leader
+        members = self.members.joined_members(self.protocol_name) if leads else []
         return JoinResult(
             member.member_id,
             self.generation,
@@ -318,7 +274,7 @@ class ClassicGroup:
             self._fail_syncs(GroupErrorName.REBALANCE_IN_PROGRESS)
             self._cancel_sync_timer()
             self._move(ClassicState.PREPARING_REBALANCE)
-            limit_ms = self._rebalance_timeout_ms()
+            limit_ms = self.members.rebalance_timeout_ms
             delay_ms = self._runtime.limits.initial_rebalance_delay_ms if was_empty else 0
             if delay_ms:
                 self._joined_during_delay = False
@@ -344,30 +300,30 @@ class ClassicGroup:
     def _complete_join_if_all_joined(self) -> None:
         if self.state is not ClassicState.PREPARING_REBALANCE or self._initial_delay_left_ms >= 0:
             return
-        if not self._pending_members and all(member.awaiting_join for member in self.members.values()):
+        if not self._pending_members and self.members.all_joined:
             self._complete_join()
 
     def _complete_join(self) -> None:
         if self.state is not ClassicState.PREPARING_REBALANCE:
             return
         self._cancel_join_timer()
-        for member in list(self.members.values()):
+        for member in list(self.members):
             if not member.awaiting_join and member.instance_id is None:
                 self._forget(member)
         if self.members and not self._elect_joined_leader():
             # Only static members are left and none has come back; their sessions decide.
-            self._join_timer = self._runtime.timers.after(self._rebalance_timeout_ms(), self._complete_join)
+            self._join_timer = self._runtime.timers.after(self.members.rebalance_timeout_ms, self._complete_join)
             return
         self.generation += 1
         if not self.members:
             self._become_empty()
             return
-        self.protocol_name = self._vote()
+        self.protocol_name = self.members.vote()
         self._move(ClassicState.COMPLETING_REBALANCE)
         # An absent static member has nothing to sync: its session decides about it, not this timer.
-        self._pending_sync = {member.member_id for member in self.members.values() if member.awaiting_join}
-        self._sync_timer = self._runtime.timers.after(self._rebalance_timeout_ms(), self._sync_overdue)
-        for member in self.members.values():
+        self._pending_sync = {member.member_id for member in self.members if member.awaiting_join}
+        self._sync_timer = self._runtime.timers.after(self.members.rebalance_timeout_ms, self._sync_overdue)
+        for member in self.members:
             if member.awaiting_join:
                 member.is_new = False
                 self._arm_session(member)
@@ -380,37 +336,19 @@ class ClassicGroup:
         self._runtime.journal.write([self.record()])
 
     def _elect_joined_leader(self) -> bool:
-        leader = self.members.get(self.leader) if self.leader is not None else None
+        leader = self.members.get(self.leader)
         if leader is not None and leader.awaiting_join:
             return True
-        joined = next((member for member in self.members.values() if member.awaiting_join), None)
+        joined = next((member for member in self.members if member.awaiting_join), None)
         if joined is None:
             return False
         self.leader = joined.member_id
         return True
 
-    def _common_protocols(self) -> set[str]:
-        counts = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
-        return {name for name, count in counts.items() if count == len(self.members)}
-
-    def _vote(self) -> str:
-        """Every member votes for the first of its protocols that all know; most votes win."""
-        common = self._common_protocols()
-        votes: Counter[str] = Counter()
-        for member in self.members.values():
-            votes.update([next(name for name, _ in member.protocols if name in common)])
-        return votes.most_common(1)[0][0]
-
     def _supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
         if not protocol_type or not protocols:
             return False
-        if not self.members:
-            return True
-        common = self._common_protocols()
-        return protocol_type == self.protocol_type and any(name in common for name, _ in protocols)
-
-    def _rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        return not self.members or (protocol_type == self.protocol_type and self.members.shares_a_protocol(protocols))
 
     # -- sync ----------------------------------------------------------------------------------------------------
 
@@ -424,7 +362,7 @@ class ClassicGroup:
         protocol_name: str | None,
         assignments: Mapping[str, bytes],
     ) -> asyncio.Future[SyncResult]:
-        member = self._checked_member(member_id, instance_id)
+        member = self.members.checked(member_id, instance_id)
         self._check_generation(generation)
         if (protocol_type is not None and protocol_type != self.protocol_type) or (
             protocol_name is not None and protocol_name != self.protocol_name
@@ -446,7 +384,7 @@ class ClassicGroup:
         member.sync_waiter = waiter
         self._disarm_session(member)
         if member_id == self.leader:
-            self._store_assignment({each: assignments.get(each, b"") for each in self.members})
+            self._store_assignment({each: assignments.get(each, b"") for each in self.members.ids()})
         return waiter
 
     def _store_assignment(self, assignments: Mapping[str, bytes]) -> None:
@@ -462,7 +400,7 @@ class ClassicGroup:
             self._rebalance()
             return
         self._move(ClassicState.STABLE)
-        for member in self.members.values():
+        for member in self.members:
             member.assignment = assignments.get(member.member_id, b"")
             if member.sync_waiter is not None:
                 self._arm_session(member)
@@ -474,7 +412,7 @@ class ClassicGroup:
     def _sync_overdue(self) -> None:
         """Members that joined and then did not sync within the rebalance timeout are gone."""
         self._sync_timer = None
-        late = [self.members[each] for each in self._pending_sync if each in self.members]
+        late = [member for member in self.members if member.member_id in self._pending_sync]
         if self.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not late:
             return
         for member in late:
@@ -482,7 +420,7 @@ class ClassicGroup:
         self._rebalance()
 
     def _fail_syncs(self, name: GroupErrorName) -> None:
-        for member in self.members.values():
+        for member in self.members:
             if self.state is ClassicState.COMPLETING_REBALANCE:
                 member.assignment = b""
             if member.sync_waiter is not None:
@@ -493,7 +431,7 @@ class ClassicGroup:
     # -- heartbeat, leave ----------------------------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None) -> None:
-        member = self._checked_member(member_id, instance_id)
+        member = self.members.checked(member_id, instance_id)
         self._check_generation(generation)
         if self.state in (ClassicState.EMPTY, ClassicState.DEAD):
             raise GroupError(GroupErrorName.UNKNOWN_MEMBER_ID)
@@ -517,9 +455,9 @@ class ClassicGroup:
             return None
         member_id = leaving.member_id
         if leaving.group_instance_id is not None and not member_id:
-            member_id = self._static.get(leaving.group_instance_id, "")
+            member_id = self.members.static_id(leaving.group_instance_id) or ""
         try:
-            member = self._checked_member(member_id, leaving.group_instance_id)
+            member = self.members.checked(member_id, leaving.group_instance_id)
         except GroupError as error:
             return error.name
         self._forget(member)
@@ -538,7 +476,7 @@ class ClassicGroup:
         if generation < 0 and self.state is ClassicState.EMPTY:
             return
         if generation >= 0 or member_id or instance_id is not None:
-            member = self._checked_member(member_id, instance_id)
+            member = self.members.checked(member_id, instance_id)
             self._check_generation(generation)
             if not transactional and self.state is ClassicState.COMPLETING_REBALANCE:
                 raise GroupError(GroupErrorName.REBALANCE_IN_PROGRESS)
@@ -557,10 +495,7 @@ class ClassicGroup:
 
     def _arm_session(self, member: ClassicMember) -> None:
         timers = self._runtime.timers
-        member.session = timers.reset(member.session, member.session_timeout_ms, self._session_end(member))
-
-    def _session_end(self, member: ClassicMember) -> _SessionEnd:
-        return _SessionEnd(self, member)
+        member.session = timers.reset(member.session, member.session_timeout_ms, partial(self._session_expired, member))
 
     @staticmethod
     def _disarm_session(member: ClassicMember) -> None:
@@ -568,7 +503,7 @@ class ClassicGroup:
             member.session.cancel()
             member.session = None
 
-    def session_expired(self, member: ClassicMember) -> None:
+    def _session_expired(self, member: ClassicMember) -> None:
         if self.members.get(member.member_id) is member:
             self._forget(member)
             self._members_gone()
@@ -582,12 +517,10 @@ class ClassicGroup:
         member.answer_join(gone)
         member.answer_sync(gone)
         self._disarm_session(member)
-        del self.members[member.member_id]
-        if member.instance_id is not None:
-            del self._static[member.instance_id]
+        self.members.remove(member)
         self._pending_sync.discard(member.member_id)
         if self.leader == member.member_id:
-            self.leader = next(iter(self.members), None)
+            self.leader = next(iter(self.members.ids()), None)
 
     # -- the end, the record -------------------------------------------------------------------------------------
 
@@ -605,14 +538,17 @@ class ClassicGroup:
     def abandon(self) -> None:
         """The broker stops: whoever waits is told to look for a coordinator again."""
         gone = GroupError(GroupErrorName.COORDINATOR_NOT_AVAILABLE, "the broker is shutting down")
-        for member in self.members.values():
+        for member in self.members:
             member.answer_join(gone)
             member.answer_sync(gone)
 
     def record(self, assignments: Mapping[str, bytes] | None = None) -> JournalRecord:
         members = tuple(
-            member.stored(self.protocol_name, member.assignment if assignments is None else assignments.get(each, b""))
-            for each, member in self.members.items()
+            member.stored(
+                self.protocol_name,
+                member.assignment if assignments is None else assignments.get(member.member_id, b""),
+            )
+            for member in self.members
         )
         value = ClassicValue(
             self.protocol_type or "", self.generation, self.protocol_name, self.leader, self.state_timestamp_ms, members
@@ -620,20 +556,6 @@ class ClassicGroup:
         return classic_key(self.group_id), classic_value(value)
 
     # -- checks --------------------------------------------------------------------------------------------------
-
-    def _checked_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        if instance_id is not None:
-            known_as = self._static.get(instance_id)
-            if known_as is None:
-                raise GroupError(GroupErrorName.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}")
-            if known_as != member_id:
-                raise GroupError(GroupErrorName.FENCED_INSTANCE_ID, f"{instance_id} is now another member")
-        member = self.members.get(member_id)
-        if member is None:
-            raise GroupError(
-                GroupErrorName.UNKNOWN_MEMBER_ID, f"{member_id!r} is not a member of group {self.group_id}"
-            )
-        return member
 
     def _check_generation(self, generation: int) -> None:
         if generation != self.generation:
@@ -647,7 +569,7 @@ class ClassicGroup:
             known = self.members.get(member_id)
             if known is not None and known.awaiting_join:
                 return False
-            return sum(member.awaiting_join for member in self.members.values()) >= limit
+            return sum(member.awaiting_join for member in self.members) >= limit
         if member_id in self.members:
             return False
         return len(self.members) >= limit
@@ -662,7 +584,7 @@ class ClassicGroup:
         self._complete_join_if_all_joined()
 
     def _move(self, state: ClassicState) -> None:
-        assert state in _NEXT[self.state], f"{self.state} -> {state}"
+        assert state in NEXT_STATES[self.state], f"{self.state} -> {state}"
         self.state = state
         self.state_timestamp_ms = self._runtime.clock.wall_ms()
 
@@ -675,16 +597,3 @@ class ClassicGroup:
         if self._sync_timer is not None:
             self._sync_timer.cancel()
             self._sync_timer = None
-
-
-class _SessionEnd:
-    """What a session timer does: cheaper than a closure per heartbeat, and compares by what it ends."""
-
-    __slots__ = ("_group", "_member")
-
-    def __init__(self, group: ClassicGroup, member: ClassicMember) -> None:
-        self._group = group
-        self._member = member
-
-    def __call__(self) -> None:
-        self._group.session_expired(self._member)

@@ -85,6 +85,10 @@ class ClassicMember:
     def awaiting_join(self) -> bool:
         return self.join_waiter is not None
 
+    @property
+    def protocol_names(self) -> set[str]:
+        return {name for name, _ in self.protocols}
+
     def metadata(self, protocol_name: str | None) -> bytes:
         return next((data for name, data in self.protocols if name == protocol_name), b"")
 
@@ -97,6 +101,20 @@ class ClassicMember:
         waiter, self.sync_waiter = self.sync_waiter, None
         if waiter is not None:
             settle(waiter, outcome)
+
+    @classmethod
+    def restore(cls, value: ClassicMemberValue, protocol_name: str | None) -> ClassicMember:
+        """A member as its record tells: of its protocols only the chosen one is kept there."""
+        return cls(
+            value.member_id,
+            value.instance_id,
+            value.client_id,
+            value.client_host,
+            value.session_timeout_ms,
+            value.rebalance_timeout_ms,
+            ((protocol_name or "", value.subscription),),
+            value.assignment,
+        )
 
     def stored(self, protocol_name: str | None, assignment: bytes) -> ClassicMemberValue:
         return ClassicMemberValue(

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from trunkline.cursors.stream.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicState
+from trunkline.cursors.stream.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from trunkline.cursors.stream.classic_state import ClassicState
 from trunkline.cursors.stream.consumer import ConsumerGroup
 from trunkline.cursors.stream.descriptions import Group
 from trunkline.cursors.stream.errors import GroupError, GroupErrorName

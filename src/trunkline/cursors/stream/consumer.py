@@ -29,10 +29,10 @@ the log says; a member that knows of a later epoch is fenced and joins again, ha
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import partial
 from uuid import UUID
 
 from trunkline.cursors.stream.assignors import (
@@ -54,7 +54,6 @@ from trunkline.cursors.stream.consumer_member import (
 )
 from trunkline.cursors.stream.errors import GroupError, GroupErrorName
 from trunkline.cursors.stream.journal import JournalRecord
-from trunkline.cursors.stream.pattern import InvalidPattern, TopicPattern
 from trunkline.cursors.stream.records import (
     JsonObject,
     UnreadableRecord,
@@ -63,6 +62,7 @@ from trunkline.cursors.stream.records import (
     json_value,
 )
 from trunkline.cursors.stream.runtime import GroupRuntime
+from trunkline.cursors.stream.topic_view import TopicView
 from trunkline.log.store import TopicInfo
 
 
@@ -83,10 +83,9 @@ class ConsumerGroup:
         self.empty_since_ms = runtime.clock.wall_ms()
         self.members: dict[str, ConsumerMember] = {}
         self._runtime = runtime
-        self._topics = topics
+        self._topics = TopicView(topics, runtime.limits.max_pattern_chars)
         self._static: dict[str, str] = {}
         self._holder: dict[TopicIdPartition, str] = {}
-        self._patterns: dict[str, tuple[TopicPattern, frozenset[str]]] = {}
         self._metadata_hash = ""
         self._metadata_due_ms = 0.0
         self._dirty_members: set[str] = set()
@@ -116,7 +115,7 @@ class ConsumerGroup:
                 if self._holder.setdefault(tp, member_id) != member_id:
                     raise UnreadableRecord(f"group {self.group_id}: {tp} is held twice")
             if member.topic_regex:
-                self._resolve(member.topic_regex)
+                self._topics.matching(member.topic_regex)
             self._arm(member)
             self._time_revocation(member)
         self._dirty = False
@@ -251,7 +250,7 @@ class ConsumerGroup:
 
     def _check_subscription(self, request: HeartbeatRequest) -> None:
         if request.subscribed_topic_regex:
-            self._resolve(request.subscribed_topic_regex)
+            self._topics.matching(request.subscribed_topic_regex)
 
     def _apply_request(self, member: ConsumerMember, request: HeartbeatRequest) -> None:
         self._check_subscription(request)
@@ -287,29 +286,13 @@ class ConsumerGroup:
         ):
             self._dirty_members.add(member.member_id)
 
-    def _resolve(self, text: str) -> frozenset[str]:
-        known = self._patterns.get(text)
-        if known is not None:
-            return known[1]
-        try:
-            pattern = TopicPattern(text, self._runtime.limits.max_pattern_chars)
-        except InvalidPattern as error:
-            raise GroupError(GroupErrorName.INVALID_REGULAR_EXPRESSION, str(error)) from None
-        names = self._matching(pattern)
-        self._patterns[text] = (pattern, names)
-        return names
-
-    def _matching(self, pattern: TopicPattern) -> frozenset[str]:
-        """Internal topics never match: nobody who writes `.*` means them."""
-        return frozenset(name for name, info in self._topics.items() if not info.internal and pattern.matches(name))
-
     def _drop_unused_patterns(self) -> None:
-        used = {member.topic_regex for member in self.members.values()}
-        for text in self._patterns.keys() - used:
-            del self._patterns[text]
+        self._topics.keep_only({member.topic_regex for member in self.members.values()})
 
     def _subscription(self, member: ConsumerMember) -> frozenset[str]:
-        return member.topic_names | self._resolve(member.topic_regex) if member.topic_regex else member.topic_names
+        return (
+            member.topic_names | self._topics.matching(member.topic_regex) if member.topic_regex else member.topic_names
+        )
 
     def topics_changed(self) -> None:
         """Look at the topics again at the next heartbeat."""
@@ -321,20 +304,11 @@ class ConsumerGroup:
         if now_ms < self._metadata_due_ms:
             return
         self._metadata_due_ms = now_ms + self._runtime.limits.consumer_metadata_refresh_ms
-        for text, (pattern, _) in list(self._patterns.items()):
-            self._patterns[text] = (pattern, self._matching(pattern))
-        digest = self._hash_metadata()
+        self._topics.refresh()
+        digest = self._topics.digest(self.subscribed_topics())
         if digest != self._metadata_hash:
             self._metadata_hash = digest
             self._bump()
-
-    def _hash_metadata(self) -> str:
-        digest = hashlib.blake2b(digest_size=8)
-        for name in sorted(self.subscribed_topics()):
-            info = self._topics.get(name)
-            if info is not None:
-                digest.update(f"{name}\0{info.id.hex}\0{info.partitions}\n".encode())
-        return digest.hexdigest()
 
     def _bump(self) -> None:
         """At most one epoch ahead of the targets: nobody has seen the epochs in between."""
@@ -344,12 +318,12 @@ class ConsumerGroup:
     # -- targets -------------------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
-        self._metadata_hash = self._hash_metadata()
+        self._metadata_hash = self._topics.digest(self.subscribed_topics())
         self.assignor = self._preferred_assignor()
         counts: dict[UUID, int] = {}
         members: dict[str, AssignorMember] = {}
         for member_id, member in self.members.items():
-            infos = [self._topics[name] for name in self._subscription(member) if name in self._topics]
+            infos = self._topics.existing(self._subscription(member))
             counts.update((info.id, info.partitions) for info in infos)
             members[member_id] = AssignorMember(
                 member_id, member.instance_id, frozenset(info.id for info in infos), member.target
@@ -402,19 +376,19 @@ class ConsumerGroup:
 
     def _arm(self, member: ConsumerMember) -> None:
         limit_ms = self._runtime.limits.consumer_session_timeout_ms
-        member.session = self._runtime.timers.reset(member.session, limit_ms, _End(self, member))
+        member.session = self._runtime.timers.reset(member.session, limit_ms, partial(self._expired, member))
 
     def _time_revocation(self, member: ConsumerMember) -> None:
         """A member that was told to give partitions up has its rebalance timeout to do so."""
         if member.state is MemberState.UNREVOKED_PARTITIONS and not member.away:
             if member.revocation is None:
                 limit_ms = max(member.rebalance_timeout_ms, 0)
-                member.revocation = self._runtime.timers.after(limit_ms, _End(self, member))
+                member.revocation = self._runtime.timers.after(limit_ms, partial(self._expired, member))
         elif member.revocation is not None:
             member.revocation.cancel()
             member.revocation = None
 
-    def expired(self, member: ConsumerMember) -> None:
+    def _expired(self, member: ConsumerMember) -> None:
         """A session or a revocation came to its deadline: fence the member, and write that it is gone."""
         if self.members.get(member.member_id) is not member:
             return
@@ -500,16 +474,3 @@ class ConsumerGroup:
         gone, self._dirty_members, self._dirty = self._dirty_members, set(), False
         keys = [consumer_member_key(self.group_id, member_id) for member_id in sorted(gone)]
         return [(key, None) for key in (*keys, consumer_group_key(self.group_id))]
-
-
-class _End:
-    """What a member's timers do when they fire."""
-
-    __slots__ = ("_group", "_member")
-
-    def __init__(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        self._group = group
-        self._member = member
-
-    def __call__(self) -> None:
-        self._group.expired(self._member)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trunkline.cursors.stream.classic import ClassicGroup, ClassicState
+from trunkline.cursors.stream.classic import ClassicGroup
+from trunkline.cursors.stream.classic_state import ClassicState
 from trunkline.cursors.stream.consumer import ConsumerGroup
 from trunkline.cursors.stream.consumer_member import Partitions
 from trunkline.cursors.stream.runtime import GroupType
@@ -90,7 +91,7 @@ def _describe_classic(group: ClassicGroup) -> ClassicDescription:
             member.metadata(group.protocol_name) if stable else b"",
             member.assignment if stable else b"",
         )
-        for member in group.members.values()
+        for member in group.members
     ]
     protocol_name = (group.protocol_name or "") if stable else ""
     return ClassicDescription(group.group_id, group.state.value, group.protocol_type or "", protocol_name, members)
