@@ -23,6 +23,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, SourceFileLoader
 from types import ModuleType
 
 MODULES = (
+    "trunkline.log.records",
     "trunkline.protocols.amqp.values",
     "trunkline.protocols.amqp.properties",
     "trunkline.protocols.amqp.frames",

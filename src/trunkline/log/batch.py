@@ -402,6 +402,8 @@ class _RecordReader:
             position += 1
             value |= (byte & 0x7F) << shift
             shift += 7
+        if value >> 64:
+            raise CorruptBatch("varint does not fit 64 bits")
         self.position = position
         return (value >> 1) ^ -(value & 1)
 
