@@ -26,6 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "ours_only(reason): promises that Apache Kafka does not make, or makes differently"
     )
+    if config.getoption("--against") == "kafka" and config.getoption("numprocesses", None):
+        raise pytest.UsageError("--against kafka starts one Apache Kafka per worker: run it without -n")
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
