@@ -44,6 +44,8 @@ class Dialect:
             raise InvalidPattern(f"an empty {self.name} filter matches nothing")
         if "\0" in pattern:
             raise InvalidPattern(f"{pattern!r} contains U+0000")
+        if self.multi not in pattern and self.single not in pattern:
+            return
         for index, level in enumerate(levels):
             if self.multi in level and (level != self.multi or index != len(levels) - 1):
                 raise InvalidPattern(f"{self.multi!r} in {pattern!r} must fill the last level")

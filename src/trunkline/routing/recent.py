@@ -52,6 +52,11 @@ class Recent(Generic[K, V]):
         self.hot[key] = answer
         self._value_count += len(answer)
 
+    def forget(self, key: K) -> None:
+        """Drop one answer. Its size stays counted until the generation turns, which only makes that come earlier."""
+        self.hot.pop(key, None)
+        self.cold.pop(key, None)
+
     def clear(self) -> None:
         if self.hot or self.cold:
             self.hot = {}

@@ -7,8 +7,9 @@ same topology gives the same order. The default exchange, named '', leads to the
 is bound to it by hand.
 
 Where all exchanges of a walk decide by routing key alone (direct, fanout, topic, type), the answer is remembered under
-(exchange, key) until the topology changes: then `route` is one dictionary look-up. Walks through headers, content or the
-default exchange are made each time. O(bindings matched) per walk. Adding a queue does not disturb what is remembered.
+(exchange, key) until the topology changes: then `route` is one dictionary look-up. So are the default exchange's own
+answers, each until a queue of that name comes or goes. Walks through headers or content exchanges, or on to the default
+exchange, are made each time. O(bindings matched) per walk. Adding a queue disturbs nothing else that is remembered.
 
 Declaring checks, then changes: a refusal leaves everything as it was. Removing an exchange or a queue removes its
 bindings and says which, so that the caller can record it and delete what should go with its last binding.
@@ -136,7 +137,8 @@ class Router(Generic[Q]):
         if place.properties.internal:
             raise AccessRefused(f"cannot publish to internal exchange '{exchange}'")
         answer, by_key_alone = self._walk(place, (routing_key,), fields)
-        if by_key_alone and len(routing_key) <= MAX_CACHED_NAME_CHARS:
+        # The default exchange has one answer per queue name, which `add_queue` and `remove_queue` forget.
+        if (by_key_alone or exchange == DEFAULT_EXCHANGE) and len(routing_key) <= MAX_CACHED_NAME_CHARS:
             self._recent.put((exchange, routing_key), answer)
         return answer
 
@@ -210,6 +212,7 @@ class Router(Generic[Q]):
         if name in self._queues:
             raise QueueExists(f"queue '{name}' exists")
         self._queues[name] = _QueuePlace(name, queue)
+        self._recent.forget((DEFAULT_EXCHANGE, name))
 
     def remove_queue(self, name: str) -> list[Route]:
         """Forget a queue and every binding to it, which is the answer."""
@@ -220,6 +223,7 @@ class Router(Generic[Q]):
         for route in gone:
             self._unbind(route)
         del self._queues[name]
+        self._recent.forget((DEFAULT_EXCHANGE, name))
         return gone
 
     def bind(
