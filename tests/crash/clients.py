@@ -235,9 +235,8 @@ class Processor(Client):
                 self._produce(producer, message, attempt)
             ends = {m.partition(): m.offset() + 1 for m in batch}
             offsets = [TopicPartition(self.source, partition, offset) for partition, offset in ends.items()]
-            _retried(
-                lambda: producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), CALL_SECONDS)
-            )
+            group = consumer.consumer_group_metadata()
+            _retried(lambda: producer.send_offsets_to_transaction(offsets, group, CALL_SECONDS))
             if not abort:
                 self.ledger.attempt_is(attempt, Fate.ENDING)
                 _retried(lambda: producer.commit_transaction(CALL_SECONDS))
