@@ -143,6 +143,8 @@ class Config:
     max_in_flight_requests: int = _setting(100, _whole(1, 100_000), "Requests of one connection that are read ahead of their responses.")
     fetch_max_bytes: int = _setting(57_671_680, _whole(1024, _INT_MAX), "Largest response to one fetch, whatever the client asks for.")
 
+    cleanup_interval_ms: int = _setting(30_000, _whole(10, _INT_MAX), "How often retention and compaction look for work.")
+
     group_min_session_timeout_ms: int = _setting(6_000, _whole(1, _INT_MAX), "Shortest session timeout that a group member may ask for.")
     group_max_session_timeout_ms: int = _setting(1_800_000, _whole(1, _INT_MAX), "Longest session timeout that a group member may ask for.")
     group_initial_rebalance_delay_ms: int = _setting(0, _whole(0, _INT_MAX), "How long a new group waits for more members before its first assignment.")
