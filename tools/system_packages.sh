@@ -7,10 +7,13 @@ package_of() {
 	kcat) echo kcat ;;
 	java) echo openjdk-17-jdk-headless ;;
 	mvn) echo maven ;;
+	node) echo nodejs ;;
 	*) echo "$1" ;;
 	esac
 }
 
+# Servers are in directories that not every user searches.
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 missing=""
 for program in "$@"; do
 	command -v "$program" >/dev/null 2>&1 || missing="$missing $(package_of "$program")"
@@ -30,5 +33,17 @@ else
 	echo "Run this as root, then try again: apt-get update && apt-get install -y$missing" >&2
 	exit 1
 fi
+# A broker that a package brings is for the tests to start, on ports of their own: not a service of this machine.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+	trap '$as_root rm -f "$policy"' EXIT
+	printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+	$as_root chmod 755 "$policy"
+fi
 # shellcheck disable=SC2086
 $as_root apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
+status=$?
+case "$missing" in
+*rabbitmq-server*) command -v systemctl >/dev/null 2>&1 && $as_root systemctl disable --quiet rabbitmq-server 2>/dev/null ;;
+esac
+exit $status

@@ -37,6 +37,8 @@ APACHE_MINIMUMS: Mapping[str, str] = {
 }
 APACHE_NAMES: Mapping[str, str] = {"auto_create_topics": "auto.create.topics.enable"}
 APACHE_HEAP = "512m"
+# What our server listens for beside Kafka. As environment variables, these are no error where they are no setting.
+OTHER_LISTENERS = ("amqp", "mqtt")
 
 
 class RunningBroker(Protocol):
@@ -71,6 +73,7 @@ class ServerProcess:
         self._environment = {**os.environ, **{f"TRUNKLINE_{name.upper()}": value for name, value in asked.items()}}
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
+        self._other_ports = dict.fromkeys(OTHER_LISTENERS, 0)
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -90,13 +93,19 @@ class ServerProcess:
         assert self._process is not None, "the broker is not running"
         return self._process.pid
 
+    def port_of(self, listener: str) -> int:
+        """The port of another listener than Kafka's: "amqp" or "mqtt"."""
+        assert self._other_ports[listener], f"the server has no listener for {listener}"
+        return self._other_ports[listener]
+
     def start(self) -> ServerProcess:
         assert self._process is None, "the broker is already running"
         self._ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "trunkline", "serve", "--data", str(self.data), "--host", self.host]
         command += ["--kafka-port", str(self._port), "--ready-file", str(self._ready)]
+        ports = {f"TRUNKLINE_{name.upper()}_PORT": str(port) for name, port in self._other_ports.items()}
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env={**ports, **self._environment})
         try:
             wait_until(self._is_ready, START_SECONDS, "the server's ready file")
         except AssertionError as error:
@@ -104,6 +113,8 @@ class ServerProcess:
             raise AssertionError(f"{error}\n{self.log_tail()}") from None
         ready = json.loads(self._ready.read_text())
         self._port = int(ready["kafka"].rpartition(":")[2])
+        for name in self._other_ports.keys() & ready.keys():
+            self._other_ports[name] = int(ready[name].rpartition(":")[2])
         assert ready["pid"] == self._process.pid
         return self
 
