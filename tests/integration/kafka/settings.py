@@ -5,12 +5,15 @@ Session timeouts are the shortest that a Kafka broker allows (`group.min.session
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 Settings = dict[str, Any]
 
 SESSION_TIMEOUT_MS = 6000
 HEARTBEAT_MS = 300
+# A timestamp that a producer may choose: old enough to be told from now, young enough for the default retention to keep.
+HOUR_AGO_MS = int(time.time() * 1000) - 3_600_000
 
 
 def confluent(bootstrap: str, **more: Any) -> Settings:

@@ -15,6 +15,7 @@ from kafka.protocol.admin.topics import ElectionType
 from tests.integration.kafka.conftest import ClientFactory, MemberFactory, TopicFactory
 from tests.integration.kafka.deliveries import deliver
 from tests.integration.kafka.membership import Group, all_partitions
+from tests.integration.kafka.settings import HOUR_AGO_MS
 from tests.integration.server import RunningBroker
 from tests.integration.waiting import wait_until
 
@@ -94,7 +95,7 @@ def test_log_dirs_tell_the_size_of_each_partition(
 def test_offsets_are_listed_by_every_spec(python_admin: Any, topic: TopicFactory, producer: ClientFactory) -> None:
     name = topic()
     client = producer()
-    for timestamp_ms in (1_700_000_000_000, 1_700_000_009_000, 1_700_000_003_000):
+    for timestamp_ms in (HOUR_AGO_MS, HOUR_AGO_MS + 9000, HOUR_AGO_MS + 3000):
         deliver(client, name, [b"x"], timestamp=timestamp_ms)
     where = kafka.TopicPartition(name, 0)
 
@@ -105,7 +106,7 @@ def test_offsets_are_listed_by_every_spec(python_admin: Any, topic: TopicFactory
     assert offset(OffsetSpec.LATEST) == 3
     assert offset(OffsetSpec.MAX_TIMESTAMP) == 1
     assert offset(OffsetSpec.EARLIEST_LOCAL) == 0
-    assert offset(1_700_000_000_001) == 1
+    assert offset(HOUR_AGO_MS + 1) == 1
 
 
 def test_settings_are_described_and_altered(python_admin: Any, topic: TopicFactory) -> None:

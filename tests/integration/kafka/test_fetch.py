@@ -17,10 +17,9 @@ from confluent_kafka.admin import OffsetSpec
 from tests.integration.kafka import settings
 from tests.integration.kafka.conftest import ClientFactory, MemberFactory, TopicFactory
 from tests.integration.kafka.deliveries import deliver, nothing_more, take, take_values
+from tests.integration.kafka.settings import HOUR_AGO_MS
 from tests.integration.server import RunningBroker
 from tests.integration.waiting import DEADLINE_SECONDS, wait_until
-
-BASE_MS = 1_700_000_000_000
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def ten(topic: TopicFactory, producer: ClientFactory) -> str:
     name = topic()
     client = producer()
     for number in range(10):
-        deliver(client, name, [b"%d" % number], timestamp=BASE_MS + number * 1000, partition=0)
+        deliver(client, name, [b"%d" % number], timestamp=HOUR_AGO_MS + number * 1000, partition=0)
     return name
 
 
@@ -105,18 +104,18 @@ def test_watermarks_tell_where_a_partition_begins_and_ends(
 def test_offsets_for_times_finds_the_first_record_at_or_after(
     ten: str, consumer: MemberFactory, unique: Callable[[str], str], broker: RunningBroker
 ) -> None:
-    expected = {BASE_MS - 1: 0, BASE_MS: 0, BASE_MS + 3500: 4, BASE_MS + 4000: 4, BASE_MS + 9000: 9}
+    expected = {HOUR_AGO_MS - 1: 0, HOUR_AGO_MS: 0, HOUR_AGO_MS + 3500: 4, HOUR_AGO_MS + 4000: 4, HOUR_AGO_MS + 9000: 9}
     reader = consumer(unique("group"))
     for timestamp_ms, offset in expected.items():
         [found] = reader.offsets_for_times([TopicPartition(ten, 0, timestamp_ms)], timeout=DEADLINE_SECONDS)
         assert (found.error, found.offset) == (None, offset), timestamp_ms
-    [after] = reader.offsets_for_times([TopicPartition(ten, 0, BASE_MS + 9001)], timeout=DEADLINE_SECONDS)
+    [after] = reader.offsets_for_times([TopicPartition(ten, 0, HOUR_AGO_MS + 9001)], timeout=DEADLINE_SECONDS)
     assert after.offset == OFFSET_END
 
     python = kafka.KafkaConsumer(**settings.kafka_python_consumer(broker.bootstrap, None))
     where = kafka.TopicPartition(ten, 0)
-    assert python.offsets_for_times({where: BASE_MS + 3500})[where][:2] == (4, BASE_MS + 4000)
-    assert python.offsets_for_times({where: BASE_MS + 9001})[where] is None
+    assert python.offsets_for_times({where: HOUR_AGO_MS + 3500})[where][:2] == (4, HOUR_AGO_MS + 4000)
+    assert python.offsets_for_times({where: HOUR_AGO_MS + 9001})[where] is None
     assert python.beginning_offsets([where]) == {where: 0}
     assert python.end_offsets([where]) == {where: 10}
     python.close()
@@ -124,7 +123,7 @@ def test_offsets_for_times_finds_the_first_record_at_or_after(
     async def main() -> None:
         async with AIOKafkaConsumer(**settings.aiokafka_consumer(broker.bootstrap, None)) as each:
             there = AIOTopicPartition(ten, 0)
-            assert (await each.offsets_for_times({there: BASE_MS + 3500}))[there][:2] == (4, BASE_MS + 4000)
+            assert (await each.offsets_for_times({there: HOUR_AGO_MS + 3500}))[there][:2] == (4, HOUR_AGO_MS + 4000)
             assert await each.beginning_offsets([there]) == {there: 0}
             assert await each.end_offsets([there]) == {there: 10}
 
@@ -137,10 +136,10 @@ def test_offsets_for_times_looks_inside_a_compressed_batch(
     name = topic()
     client = producer(linger_ms=500, compression_type="gzip")
     for number in range(50):
-        client.produce(name, b"x" * 100, timestamp=BASE_MS + number)
+        client.produce(name, b"x" * 100, timestamp=HOUR_AGO_MS + number)
     assert client.flush(DEADLINE_SECONDS) == 0
     [found] = consumer(unique("group")).offsets_for_times(
-        [TopicPartition(name, 0, BASE_MS + 33)], timeout=DEADLINE_SECONDS
+        [TopicPartition(name, 0, HOUR_AGO_MS + 33)], timeout=DEADLINE_SECONDS
     )
     assert found.offset == 33
 
@@ -150,14 +149,14 @@ def test_list_offsets_finds_earliest_latest_by_time_and_the_newest_timestamp(
 ) -> None:
     name = topic()
     client = producer()
-    for timestamp_ms in (BASE_MS, BASE_MS + 9000, BASE_MS + 3000):
+    for timestamp_ms in (HOUR_AGO_MS, HOUR_AGO_MS + 9000, HOUR_AGO_MS + 3000):
         deliver(client, name, [b"x"], timestamp=timestamp_ms)
     where = TopicPartition(name, 0)
     expected = {
         OffsetSpec.earliest(): (0, -1),
         OffsetSpec.latest(): (3, -1),
-        OffsetSpec.max_timestamp(): (1, BASE_MS + 9000),
-        OffsetSpec.for_timestamp(BASE_MS + 1): (1, BASE_MS + 9000),
+        OffsetSpec.max_timestamp(): (1, HOUR_AGO_MS + 9000),
+        OffsetSpec.for_timestamp(HOUR_AGO_MS + 1): (1, HOUR_AGO_MS + 9000),
     }
     for spec, answer in expected.items():
         found = admin.list_offsets({where: spec}, request_timeout=DEADLINE_SECONDS)[where].result(DEADLINE_SECONDS)

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from tests.integration.kafka.clients import run_kcat
 from tests.integration.kafka.conftest import ClientFactory, TopicFactory
 from tests.integration.kafka.deliveries import deliver
+from tests.integration.kafka.settings import HOUR_AGO_MS
 from tests.integration.server import RunningBroker
-
-BASE_MS = 1_700_000_000_000
 
 
 def test_listing_shows_the_broker_the_topics_and_their_partitions(broker: RunningBroker, topic: TopicFactory) -> None:
@@ -54,16 +53,16 @@ def test_offsets_are_found_by_time(broker: RunningBroker, topic: TopicFactory, p
     name = topic()
     client = producer()
     for number in range(5):
-        deliver(client, name, [b"x"], timestamp=BASE_MS + number * 1000)
+        deliver(client, name, [b"x"], timestamp=HOUR_AGO_MS + number * 1000)
 
     def offset_at(timestamp_ms: int) -> str:
         answer = run_kcat(broker.bootstrap, "-Q", "-t", f"{name}:0:{timestamp_ms}").decode()
         return answer.split("offset ")[1].split()[0]
 
-    assert offset_at(BASE_MS + 2500) == "3"
+    assert offset_at(HOUR_AGO_MS + 2500) == "3"
     assert offset_at(-2) == "0"
     assert offset_at(-1) == "5"
-    read = run_kcat(broker.bootstrap, "-C", "-t", name, "-o", f"s@{BASE_MS + 3000}", "-e", "-q", "-f", "%o\n")
+    read = run_kcat(broker.bootstrap, "-C", "-t", name, "-o", f"s@{HOUR_AGO_MS + 3000}", "-e", "-q", "-f", "%o\n")
     assert read.split() == [b"3", b"4"]
 
 

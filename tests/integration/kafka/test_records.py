@@ -12,16 +12,16 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, To
 from tests.integration.kafka.clients import CLIENTS, COMPRESSIONS, Client, Sent, client_name, run_kcat
 from tests.integration.kafka.conftest import ClientFactory, MemberFactory, TopicFactory
 from tests.integration.kafka.deliveries import deliver, delivery_error, take
+from tests.integration.kafka.settings import HOUR_AGO_MS
 from tests.integration.server import ExistingBroker, RunningBroker
 
 CODEC_OF = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 BATCH_HEADER = struct.Struct(">qiibIh")  # base offset, length, leader epoch, magic, crc, attributes
-CREATED_MS = 1_700_000_000_000
 
 
 def records_for(writer: Client, compression: str) -> list[Sent]:
     """Records in all the shapes that the writer can express; long enough runs of the same text that every codec compresses."""
-    timestamp_ms = CREATED_MS + 17 if writer.timestamps else None
+    timestamp_ms = HOUR_AGO_MS + 17 if writer.timestamps else None
     shapes = [Sent(f"{compression}-{number}".encode() + b"-padding" * 40, b"key-%d" % number) for number in range(20)]
     shapes.append(Sent(b"no key"))
     if writer.null_values:
@@ -113,10 +113,10 @@ def test_create_time_is_kept_and_log_append_time_is_the_brokers(
     created, appended = topic(), topic(message_timestamp_type="LogAppendTime")
     before_ms = int(time.time() * 1000)
     for name in (created, appended):
-        deliver(producer(), name, [b"old"], timestamp=CREATED_MS)
+        deliver(producer(), name, [b"old"], timestamp=HOUR_AGO_MS)
     reader = consumer(unique("group"))
     reader.assign([TopicPartition(created, 0, 0)])
-    assert take(reader, 1)[0].timestamp() == (TIMESTAMP_CREATE_TIME, CREATED_MS)
+    assert take(reader, 1)[0].timestamp() == (TIMESTAMP_CREATE_TIME, HOUR_AGO_MS)
     reader.assign([TopicPartition(appended, 0, 0)])
     kind, timestamp_ms = take(reader, 1)[0].timestamp()
     assert kind == TIMESTAMP_LOG_APPEND_TIME
@@ -127,7 +127,7 @@ def test_create_time_is_kept_and_log_append_time_is_the_brokers(
 def test_log_append_time_is_seen_by_every_client(compression: str, broker: RunningBroker, topic: TopicFactory) -> None:
     name = topic(message_timestamp_type="LogAppendTime")
     before_ms = int(time.time() * 1000)
-    CLIENTS[0].write(broker.bootstrap, name, [Sent(b"x" * 100, None, (), CREATED_MS)] * 3, compression)
+    CLIENTS[0].write(broker.bootstrap, name, [Sent(b"x" * 100, None, (), HOUR_AGO_MS)] * 3, compression)
     seen = {reader.name: [each.timestamp_ms for each in reader.read(broker.bootstrap, name, 3)] for reader in CLIENTS}
     assert len({tuple(times) for times in seen.values()}) == 1, seen
     assert all(before_ms <= timestamp_ms <= int(time.time() * 1000) for timestamp_ms in seen["confluent"])
@@ -142,9 +142,9 @@ def test_a_timestamp_too_far_ahead_is_refused(topic: TopicFactory, producer: Cli
 def test_a_delivery_report_names_partition_offset_and_timestamp(topic: TopicFactory, producer: ClientFactory) -> None:
     name = topic(2)
     client = producer()
-    messages = deliver(client, name, [b"a", b"b"], partition=1, timestamp=CREATED_MS)
+    messages = deliver(client, name, [b"a", b"b"], partition=1, timestamp=HOUR_AGO_MS)
     assert [(each.partition(), each.offset()) for each in messages] == [(1, 0), (1, 1)]
-    assert {each.timestamp() for each in messages} == {(TIMESTAMP_CREATE_TIME, CREATED_MS)}
+    assert {each.timestamp() for each in messages} == {(TIMESTAMP_CREATE_TIME, HOUR_AGO_MS)}
 
 
 def test_kcat_writes_headers_that_all_clients_read(broker: RunningBroker, topic: TopicFactory) -> None:
