@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -127,11 +128,19 @@ def banner(config: Config, addresses: Mapping[str, str]) -> str:
         lines += [
             "",
             "Send a first message from another terminal:",
-            f"  echo hello | trunkline produce greetings{where}",
-            f"  trunkline consume greetings --from-beginning{where}",
+            f"  echo hello | {_command()} produce greetings{where}",
+            f"  {_command()} consume greetings --from-beginning{where}",
         ]
     head = click.style("Trunkline is ready.", fg="green", bold=True) + " Ctrl-C stops it."
     return "\n".join([head, *lines])
+
+
+def _command() -> str:
+    """What to type for this program: its name, or its path where the shell would not find it."""
+    if shutil.which("trunkline") is not None:
+        return "trunkline"
+    path = Path(sys.argv[0])
+    return os.path.relpath(path) if path.name == "trunkline" else f"{sys.executable} -m trunkline"
 
 
 def _explained(error: OSError, config: Config) -> CommandError:
