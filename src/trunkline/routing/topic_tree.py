@@ -214,8 +214,7 @@ class TopicTree(Generic[T]):
                     following.append(child)
                     opens = opens or child.multi is not None
                 if node.level is multi_level:
-                    following.append(node)
-                    opens = opens or node.multi is not None
+                    following.append(node)  # what it opens was opened when it was reached, and stays too
             frontier = following
             if not frontier:
                 break
