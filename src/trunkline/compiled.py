@@ -29,6 +29,11 @@ MODULES = (
     "trunkline.protocols.amqp.frames",
     "trunkline.protocols.amqp.parser",
     "trunkline.protocols.amqp.codec",
+    "trunkline.protocols.mqtt.values",
+    "trunkline.protocols.mqtt.properties",
+    "trunkline.protocols.mqtt.packets",
+    "trunkline.protocols.mqtt.parser",
+    "trunkline.protocols.mqtt.codec",
 )
 NOTE = "compiled.txt"  # the extension suffix, the checksum, then the files that compiling made
 PURE_VARIABLE = "TRUNKLINE_PURE"
