@@ -247,10 +247,10 @@ class Campaign:
         self.ledger.check_transactions(ORDERS, values)
 
 
-def read_all(consumer: Consumer, places: list[Place]) -> dict[Place, dict[int, bytes]]:
-    """Read these partitions from the beginning to the end that the broker reports."""
+def read_all(consumer: Consumer, places: list[Place], first_offset: int = 0) -> dict[Place, dict[int, bytes]]:
+    """Read these partitions from their first offset to the end that the broker reports."""
     found: dict[Place, dict[int, bytes]] = {place: {} for place in places}
-    consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in places])
+    consumer.assign([TopicPartition(place.topic, place.partition, first_offset) for place in places])
     unread = set(places)
     deadline = time.monotonic() + FINISH_SECONDS
     while unread:
