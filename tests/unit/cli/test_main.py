@@ -55,6 +55,7 @@ def test_help_names_every_command_and_imports_none() -> None:
         "trunkline.cli",
         "trunkline.cli.main",
         "trunkline.cli.errors",
+        "trunkline.compiled",
         "trunkline.version",
     }
 
