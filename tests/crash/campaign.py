@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.crash.clients import Client, GroupMember, Processor, RecordProducer, client_config
@@ -181,7 +181,12 @@ class Campaign:
         while self.random.random() < KILLED_WHILE_STARTING:
             self._kill_while_starting(self.random.uniform(*RECOVERY_SECONDS))
         self.server.start()
-        self._compare(ends, commits)
+        try:
+            self._compare(ends, commits)
+        except KafkaException as error:
+            self.ledger.complain(
+                f"the broker does not answer after a restart: {error}; it said {self.server.log_tail()}"
+            )
 
     def _kill_while_starting(self, delay: float) -> None:
         """Kill the next broker so long after its launch, ready or not."""
