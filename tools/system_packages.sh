@@ -8,6 +8,7 @@ package_of() {
 	java) echo openjdk-17-jdk-headless ;;
 	mvn) echo maven ;;
 	node) echo nodejs ;;
+	mosquitto_pub) echo mosquitto-clients ;;
 	*) echo "$1" ;;
 	esac
 }
@@ -45,5 +46,8 @@ $as_root apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive $as_roo
 status=$?
 case "$missing" in
 *rabbitmq-server*) command -v systemctl >/dev/null 2>&1 && $as_root systemctl disable --quiet rabbitmq-server 2>/dev/null ;;
+esac
+case " $missing " in
+*" mosquitto "*) command -v systemctl >/dev/null 2>&1 && $as_root systemctl disable --quiet mosquitto 2>/dev/null ;;
 esac
 exit $status

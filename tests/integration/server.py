@@ -38,7 +38,7 @@ APACHE_MINIMUMS: Mapping[str, str] = {
 APACHE_NAMES: Mapping[str, str] = {"auto_create_topics": "auto.create.topics.enable"}
 APACHE_HEAP = "512m"
 # What our server listens for beside Kafka. As environment variables, these are no error where they are no setting.
-OTHER_LISTENERS = ("amqp", "mqtt")
+OTHER_LISTENERS = ("amqp", "mqtt", "mqtt-ws")
 
 
 class RunningBroker(Protocol):
@@ -94,7 +94,7 @@ class ServerProcess:
         return self._process.pid
 
     def port_of(self, listener: str) -> int:
-        """The port of another listener than Kafka's: "amqp" or "mqtt"."""
+        """The port of another listener than Kafka's: "amqp", "mqtt" or "mqtt-ws"."""
         assert self._other_ports[listener], f"the server has no listener for {listener}"
         return self._other_ports[listener]
 
@@ -103,7 +103,7 @@ class ServerProcess:
         self._ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "trunkline", "serve", "--data", str(self.data), "--host", self.host]
         command += ["--kafka-port", str(self._port), "--ready-file", str(self._ready)]
-        ports = {f"TRUNKLINE_{name.upper()}_PORT": str(port) for name, port in self._other_ports.items()}
+        ports = {f"TRUNKLINE_{name.upper().replace('-', '_')}_PORT": str(port) for name, port in self._other_ports.items()}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env={**ports, **self._environment})
         try:
