@@ -51,6 +51,7 @@ class TopicInfo:
     id: UUID
     partitions: int
     config: TopicConfig
+    ephemeral: bool = False  # gone with the process; nothing about it is durable
 
     @property
     def internal(self) -> bool:
@@ -152,8 +153,12 @@ class LogStore(ABC):
         config: Mapping[str, str] | None = None,
         *,
         topic_id: UUID | None = None,
+        ephemeral: bool = False,
     ) -> TopicInfo:
-        """Durable when it returns. `config` holds only what differs from the broker's defaults."""
+        """Durable when it returns. `config` holds only what differs from the broker's defaults.
+
+        An `ephemeral` topic lives as long as the store is open, costs no fsync and promises no durability.
+        """
 
     @abstractmethod
     async def delete_topic(self, name: str) -> None: ...

@@ -144,7 +144,13 @@ class MemoryLog(LogStore):
         return next((info for info in self._topics.values() if info.id == topic_id), None)
 
     async def create_topic(
-        self, name: str, partitions: int, config: Mapping[str, str] | None = None, *, topic_id: UUID | None = None
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str] | None = None,
+        *,
+        topic_id: UUID | None = None,
+        ephemeral: bool = False,
     ) -> TopicInfo:
         info = TopicInfo(name, topic_id or uuid4(), partitions, TopicConfig(config))
         self._topics[name] = info

@@ -82,7 +82,13 @@ class MemoryStore(LogStore):
         return info
 
     async def create_topic(
-        self, name: str, partitions: int, config: Mapping[str, str] | None = None, *, topic_id: UUID | None = None
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str] | None = None,
+        *,
+        topic_id: UUID | None = None,
+        ephemeral: bool = False,
     ) -> TopicInfo:
         return self.add_topic(name, partitions, config)
 

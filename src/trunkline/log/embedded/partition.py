@@ -52,8 +52,10 @@ class Partition:
         limits: StoreLimits,
         loaded: LoadedIndexes,
         request_sync: Callable[[Partition], None],
+        ephemeral: bool = False,
     ) -> None:
         self.tp = tp
+        self.ephemeral = ephemeral  # its directory is made by the first append, and nothing is ever fsynced
         self.directory = directory
         self.pool = pool
         self.clock = clock
@@ -238,6 +240,8 @@ class Partition:
             self.roll()
             segment = self.segments[-1]
         fresh = segment.size == 0
+        if fresh and self.ephemeral:
+            self._make_directory()
         fd = self.pool.fd(segment.log_path, create=fresh)
         interval_bytes = self.config.index_interval_bytes
         if not segment.loaded:
@@ -250,6 +254,12 @@ class Partition:
             segment.note(header, offset, len(batch), interval_bytes)
             offset += header.last_offset_delta + 1
         self.dirty_files.add(segment.log_path)
+
+    def _make_directory(self) -> None:
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+        except OSError as error:
+            raise StorageFailure(self.directory, f"cannot be made: {error.strerror}") from None
 
     # -- roll --------------------------------------------------------------------------------------------------------
 
@@ -344,7 +354,7 @@ class Partition:
 
     def close(self) -> None:
         """Write what a clean start relies on. The caller has fsynced the log."""
-        if self.failure is not None:
+        if self.failure is not None or self.ephemeral:
             return
         active = self.segments[-1]
         if active.loaded:

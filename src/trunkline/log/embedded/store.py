@@ -5,6 +5,7 @@ On disk, in the data directory:
     .lock, .clean_shutdown, checkpoint.json    see lock, checkpoint
     __topology-0/                              what topics there are (see topology); opened and folded before all others
     <topic>-<partition>/                       see partition
+    .ephemeral/                                partitions of ephemeral topics: removed as a whole at start and at close
     <topic>-<partition>.<id>-delete/           a deleted partition whose files are being removed
     <topic>-<partition>.<id>-stray/            a partition that no topic claims and that nobody deleted: kept, not served
 
@@ -35,7 +36,7 @@ from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.lock import DirectoryLock
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.recovery import open_partition
-from trunkline.log.embedded.segment import LoadedIndexes
+from trunkline.log.embedded.segment import LoadedIndexes, Segment
 from trunkline.log.embedded.topology import (
     TOPOLOGY_CONFIG,
     TOPOLOGY_ID,
@@ -74,6 +75,7 @@ _logger = logging.getLogger(__name__)
 _TOPOLOGY = TopicPartition(TOPOLOGY_TOPIC, 0)
 _DELETE_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
+_EPHEMERAL = ".ephemeral"
 
 
 class EmbeddedStore(LogStore):
@@ -142,7 +144,7 @@ class EmbeddedStore(LogStore):
                 partition.close()
             except StorageFailure as failure:
                 partition.fail(failure)
-            if partition.dirty_files or partition.dirty_directory:
+            if not partition.ephemeral and (partition.dirty_files or partition.dirty_directory):
                 self._committer.submit(partition)
         await self._committer.stop()
         await asyncio.sleep(0)  # the committer's last completion was scheduled before its thread ended
@@ -158,11 +160,13 @@ class EmbeddedStore(LogStore):
     def _save_and_mark_clean(self, marks: Mapping[str, PartitionMark]) -> None:
         self._checkpoint.save(marks)
         self._checkpoint.put_clean_mark()
+        shutil.rmtree(os.path.join(self.directory, _EPHEMERAL), ignore_errors=True)
 
     def _open_all(self) -> None:
         """Open `__topology`, fold it, open the rest. Runs in a thread while nothing else uses the store."""
         marks = self._checkpoint.load()
         clean = self._checkpoint.take_clean_mark()
+        shutil.rmtree(os.path.join(self.directory, _EPHEMERAL), ignore_errors=True)
         names = self._list_partitions()
         if str(_TOPOLOGY) not in names and names:
             raise StorageFailure(
@@ -245,8 +249,27 @@ class EmbeddedStore(LogStore):
         self._partitions[tp] = partition
         return partition
 
+    def _add_ephemeral(self, tp: TopicPartition) -> None:
+        partition = Partition(
+            tp,
+            os.path.join(self.directory, _EPHEMERAL, str(tp)),
+            self._topics[tp.topic].config,
+            pool=self._pool,
+            clock=self._clock,
+            limits=self._limits,
+            loaded=self._loaded,
+            request_sync=self._request_sync,
+            ephemeral=True,
+        )
+        created_ms = self._clock.wall_ms()
+        partition.segments.append(Segment(partition.directory, 0, size=0, created_ms=created_ms, new=True))
+        self._partitions[tp] = partition
+
     def _request_sync(self, partition: Partition) -> None:
-        self._committer.submit(partition)
+        if partition.ephemeral:
+            partition.dirty_files.clear()
+        else:
+            self._committer.submit(partition)
 
     # -- background --------------------------------------------------------------------------------------------------
 
@@ -284,7 +307,7 @@ class EmbeddedStore(LogStore):
     _checkpoint_served = 0
 
     def _marks(self) -> dict[str, PartitionMark]:
-        return {str(tp): partition.mark() for tp, partition in self._partitions.items()}
+        return {str(tp): partition.mark() for tp, partition in self._partitions.items() if not partition.ephemeral}
 
     def _remove_later(self, remove: Callable[[], None]) -> None:
         """Run a removal of files in a thread; `close` waits for it."""
@@ -310,14 +333,21 @@ class EmbeddedStore(LogStore):
         config: Mapping[str, str] | None = None,
         *,
         topic_id: UUID | None = None,
+        ephemeral: bool = False,
     ) -> TopicInfo:
         async with self._topology_lock:
             if name in self._topics:
                 raise TopicExists(f"topic {name!r} already exists")
-            check_topic_name(name, self._topics)
+            # Reply queues come and go by the thousand: theirs are names that no metric is kept for.
+            check_topic_name(name, () if ephemeral else self._topics)
             self._check_partition_count(partitions, partitions)
             entry = TopicEntry(name, topic_id or uuid4(), partitions, dict(config or {}))
             TopicConfig(entry.config, self._defaults)
+            if ephemeral:
+                info = self._add_topic(entry, ephemeral=True)
+                for number in range(partitions):
+                    self._add_ephemeral(TopicPartition(name, number))
+                return info
             await self._write_topology(encode_topic(entry))
             await self._make_directories([TopicPartition(name, number) for number in range(partitions)])
             info = self._add_topic(entry)
@@ -332,6 +362,11 @@ class EmbeddedStore(LogStore):
                 raise InvalidPartitionCount(f"topic {name!r} has {old.partitions} partitions already")
             self._check_partition_count(partitions, partitions - old.partitions)
             entry = TopicEntry(name, old.id, partitions, old.config.overrides)
+            if old.ephemeral:
+                info = self._add_topic(entry, ephemeral=True)
+                for number in range(old.partitions, partitions):
+                    self._add_ephemeral(TopicPartition(name, number))
+                return info
             await self._write_topology(encode_topic(entry))
             added = [TopicPartition(name, number) for number in range(old.partitions, partitions)]
             await self._make_directories(added)
@@ -345,8 +380,9 @@ class EmbeddedStore(LogStore):
             old = self._require_topic(name)
             entry = TopicEntry(name, old.id, old.partitions, dict(config))
             TopicConfig(entry.config, self._defaults)
-            await self._write_topology(encode_topic(entry))
-            info = self._add_topic(entry)
+            if not old.ephemeral:
+                await self._write_topology(encode_topic(entry))
+            info = self._add_topic(entry, ephemeral=old.ephemeral)
             for number in range(info.partitions):
                 self._partitions[TopicPartition(name, number)].configure(info.config)
             return info
@@ -356,11 +392,14 @@ class EmbeddedStore(LogStore):
             info = self._require_topic(name)
             if name == TOPOLOGY_TOPIC:
                 raise InvalidTopicName(f"{name} is the store's own and cannot be deleted")
-            await self._write_topology(encode_tombstone(name))
+            if not info.ephemeral:
+                await self._write_topology(encode_tombstone(name))
             del self._topics[name]
             self._topics_by_id.pop(info.id, None)
             for number in range(info.partitions):
                 self._remove_partition(self._partitions.pop(TopicPartition(name, number)))
+            if info.ephemeral:
+                return
             # Before the name may be used again: else power loss could give the old files to a new topic.
             await self._in_thread(lambda: fsync_directory(self.directory))
 
@@ -368,6 +407,9 @@ class EmbeddedStore(LogStore):
         for segment in partition.segments:
             partition.forget(segment)
         partition.failure = StorageFailure(partition.directory, "the topic was deleted")
+        if partition.ephemeral and not partition.end_offset:
+            partition.changed()
+            return  # it was never written to: there is no directory
         try:
             away = self._rename_away(partition.directory, _DELETE_SUFFIX)
         except OSError as error:
@@ -411,9 +453,9 @@ class EmbeddedStore(LogStore):
         except OSError as error:
             raise StorageFailure(self.directory, error.strerror or "cannot be written") from None
 
-    def _add_topic(self, entry: TopicEntry) -> TopicInfo:
+    def _add_topic(self, entry: TopicEntry, *, ephemeral: bool = False) -> TopicInfo:
         config = TopicConfig(entry.config, self._defaults)
-        info = TopicInfo(entry.name, entry.id, entry.partitions, config)
+        info = TopicInfo(entry.name, entry.id, entry.partitions, config, ephemeral)
         self._topics[entry.name] = info
         self._topics_by_id[entry.id] = info
         return info
@@ -448,6 +490,9 @@ class EmbeddedStore(LogStore):
         future: asyncio.Future[Appended] = self._loop.create_future()
         config = partition.config
         flush = config.flush
+        if partition.ephemeral:
+            future.set_result(appended)
+            return future
         if flush == "commit" or (durability is Durability.DISK and flush == "acks"):
             if appended.last_offset >= partition.recovery_point:
                 self._committer.submit(partition, future, appended)
@@ -522,7 +567,8 @@ class EmbeddedStore(LogStore):
         if not 0 <= offset <= bounds.high_watermark:
             raise OffsetOutOfRange(f"offset {offset} of {tp} is outside 0 to {bounds.high_watermark}")
         partition.raise_log_start(offset)
-        await self.save_checkpoint()
+        if not partition.ephemeral:
+            await self.save_checkpoint()
         await self._cleaner.drop_trimmed(partition)
         return partition.log_start_offset
 
