@@ -1,0 +1,56 @@
+"""Queues: records leased to consumers. See cursor for the rules, runtime for what all queues of a broker share."""
+
+from trunkline.cursors.queue.consumers import QueueConsumer
+from trunkline.cursors.queue.cursor import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, QueueCursor
+from trunkline.cursors.queue.errors import (
+    ConsumerRefused,
+    QueueError,
+    QueueFull,
+    QueueGone,
+    QueueInUse,
+    QueueLocked,
+    QueueNotEmpty,
+    QueueTopicRefused,
+    ScheduleFull,
+    TooManyQueues,
+    UnknownQueue,
+)
+from trunkline.cursors.queue.limits import QueueLimits
+from trunkline.cursors.queue.message import NO_HEADERS, Delivery, Message, QueueStats
+from trunkline.cursors.queue.restored import RestoredQueue, restore_queues
+from trunkline.cursors.queue.runtime import QueueRuntime
+from trunkline.cursors.queue.schedule import ScheduledMessage, Scheduling
+from trunkline.cursors.queue.settings import MAX_PRIORITY, Overflow, QueueSettings
+
+__all__ = [
+    "DELIVERY_LIMIT",
+    "EXPIRED",
+    "MAXLEN",
+    "MAX_PRIORITY",
+    "NO_HEADERS",
+    "REJECTED",
+    "ConsumerRefused",
+    "Delivery",
+    "Message",
+    "Overflow",
+    "QueueConsumer",
+    "QueueCursor",
+    "QueueError",
+    "QueueFull",
+    "QueueGone",
+    "QueueInUse",
+    "QueueLimits",
+    "QueueLocked",
+    "QueueNotEmpty",
+    "QueueRuntime",
+    "QueueSettings",
+    "QueueStats",
+    "QueueTopicRefused",
+    "RestoredQueue",
+    "ScheduleFull",
+    "ScheduledMessage",
+    "Scheduling",
+    "TooManyQueues",
+    "UnknownQueue",
+    "restore_queues",
+]

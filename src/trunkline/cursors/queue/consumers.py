@@ -1,0 +1,167 @@
+"""Consumers that messages are pushed to, and how messages are dealt to them.
+
+Of those with credit, the ones with the highest priority get messages, one each in turn, beginning where the last dealing ended.
+With a single active consumer only the one that came first does. An exclusive consumer is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from trunkline.cursors.queue.errors import ConsumerRefused
+from trunkline.cursors.queue.line import Line, Taken
+from trunkline.cursors.queue.message import Delivery
+
+
+class QueueConsumer(Protocol):
+    @property
+    def priority(self) -> int: ...
+
+    def credit(self) -> int:
+        """How many more messages it takes now."""
+        ...
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Take these, in order. Called at most once per turn. Must not raise."""
+        ...
+
+    def cancelled(self, reason: str) -> None:
+        """The queue is gone; nothing more will come."""
+        ...
+
+
+class Registration:
+    __slots__ = ("consumer", "exclusive", "no_ack")
+
+    def __init__(self, consumer: QueueConsumer, *, no_ack: bool, exclusive: bool) -> None:
+        self.consumer = consumer
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+
+
+class Consumers:
+    def __init__(self, queue_name: str, *, single_active: bool, by_key: bool) -> None:
+        self._queue_name = queue_name
+        self._single_active = single_active
+        self._by_key = by_key
+        self._registered: list[Registration] = []
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._registered)
+
+    def __iter__(self) -> Iterator[QueueConsumer]:
+        return iter([registration.consumer for registration in self._registered])
+
+    @property
+    def active(self) -> QueueConsumer | None:
+        """The single active consumer."""
+        return self._registered[0].consumer if self._single_active and self._registered else None
+
+    @property
+    def exclusive(self) -> bool:
+        return bool(self._registered) and self._registered[0].exclusive
+
+    def add(self, consumer: QueueConsumer, *, no_ack: bool, exclusive: bool) -> None:
+        if self.exclusive:
+            raise ConsumerRefused(f"queue {self._queue_name!r} has an exclusive consumer")
+        if exclusive and self._registered:
+            raise ConsumerRefused(f"queue {self._queue_name!r} has consumers already")
+        self._registered.append(Registration(consumer, no_ack=no_ack, exclusive=exclusive))
+
+    def remove(self, consumer: QueueConsumer) -> bool:
+        before = len(self._registered)
+        self._registered = [entry for entry in self._registered if entry.consumer is not consumer]
+        return len(self._registered) < before
+
+    def willing(self) -> list[tuple[Registration, int]]:
+        """Those who shall get the next messages, with their credit, in the order of their turn."""
+        registered = self._registered
+        if not registered:
+            return []
+        if self._single_active or len(registered) == 1:
+            credit = registered[0].consumer.credit()
+            return [(registered[0], credit)] if credit > 0 else []
+        self._turn %= len(registered)
+        found: list[tuple[Registration, int]] = []
+        best = 0
+        for registration in registered[self._turn :] + registered[: self._turn]:
+            credit = registration.consumer.credit()
+            if credit <= 0:
+                continue
+            priority = registration.consumer.priority
+            if found and priority < best:
+                continue
+            if found and priority > best:
+                found.clear()
+            best = priority
+            found.append((registration, credit))
+        return found
+
+    def deal(self, line: Line, willing: list[tuple[Registration, int]], limit: int, max_bytes: int) -> list[tuple[Registration, Taken]]:  # fmt: skip
+        """Take messages out of the line for those that are willing; at most `limit` and about `max_bytes`."""
+        if len(willing) == 1:
+            registration, credit = willing[0]
+            taken = line.take(min(credit, limit), max_bytes, registration.consumer)
+            return [] if taken is None else [(registration, taken)]
+        if self._by_key:
+            return self._deal_by_key(line, willing, limit, max_bytes)
+        total = min(line.count, limit, sum(min(credit, limit) for _, credit in willing))
+        taken = line.take(total, max_bytes, None)
+        if taken is None:
+            return []
+        return self._split(taken, willing)
+
+    def _split(self, taken: Taken, willing: list[tuple[Registration, int]]) -> list[tuple[Registration, Taken]]:
+        count, ways = len(taken), len(willing)
+        self._pass_turn(willing[(count - 1) % ways][0])
+        if all(credit * ways >= count + ways for _, credit in willing):
+            return [(entry, taken.every(place, ways)) for place, (entry, _) in enumerate(willing[:count])]
+        shares: list[list[int]] = [[] for _ in willing]
+        left = [credit for _, credit in willing]
+        place = 0
+        for number in range(count):
+            while not left[place]:
+                place = (place + 1) % ways
+            shares[place].append(number)
+            left[place] -= 1
+            place = (place + 1) % ways
+        return [(entry, _pick(taken, share)) for (entry, _), share in zip(willing, shares, strict=True) if share]
+
+    def _deal_by_key(self, line: Line, willing: list[tuple[Registration, int]], limit: int, max_bytes: int) -> list[tuple[Registration, Taken]]:  # fmt: skip
+        """One at a time, because who may have a message depends on its key."""
+        shares: dict[int, list[Taken]] = {}
+        left = [credit for _, credit in willing]
+        size = count = idle = place = 0
+        while idle < len(willing) and count < limit and size < max_bytes:
+            entry = willing[place][0]
+            taken = line.take(1, max_bytes, entry.consumer) if left[place] > 0 else None
+            if taken is None:
+                idle += 1
+            else:
+                idle = 0
+                left[place] -= 1
+                count += 1
+                size += taken.size_bytes
+                shares.setdefault(place, []).append(taken)
+                self._pass_turn(entry)
+            place = (place + 1) % len(willing)
+        return [(willing[place][0], _joined_all(parts)) for place, parts in shares.items()]
+
+    def _pass_turn(self, last: Registration) -> None:
+        self._turn = self._registered.index(last) + 1
+
+
+def _pick(taken: Taken, numbers: list[int]) -> Taken:
+    messages = [taken.messages[number] for number in numbers]
+    priors = None if taken.priors is None else [taken.priors[number] for number in numbers]
+    return Taken(
+        [taken.offsets[number] for number in numbers], messages, priors, sum(len(message.value) for message in messages)
+    )
+
+
+def _joined_all(parts: list[Taken]) -> Taken:
+    offsets = [part.offsets[0] for part in parts]
+    priors = [0 if part.priors is None else part.priors[0] for part in parts]
+    return Taken(offsets, [part.messages[0] for part in parts], priors, sum(part.size_bytes for part in parts))

@@ -1,0 +1,979 @@
+"""The queue cursor: a record leased to one consumer, then acknowledged, released or dead-lettered.
+
+Protocol-neutral, and on LogStore alone. A queue is a topic of one partition and this. Every offset from the head to the end
+of the partition is in exactly one of these states:
+
+    settled     acknowledged, dropped or dead-lettered (see settled); also offsets that hold no message: transaction
+                markers, aborted records, what compaction removed
+    leased      with a consumer: `_leases`
+    ready       else; the ones that consumers get next are in memory, in the line, the rest is only in the log
+
+The log is the truth, memory is bounded (see limits). The line holds everything ready up to `_read_to`, plus, with priorities,
+urgent messages put beyond it. What is put while the line reaches to the end goes into the line and is delivered without
+being read back; a backlog is read in pieces when consumers are ready for it. So opening a queue of ten million messages reads
+nothing but its state records, and the number of ready messages is arithmetic on offsets. Priorities and keys look ahead
+`buffer_messages` into a backlog; within a priority, order is that of offsets.
+
+Records that others append to the topic are noticed by `store.watch`; an open Kafka transaction holds back what follows it.
+
+Time: a message expires when its own time or the queue's is over, and is dead-lettered when it comes to the front of the line, by
+itself or through a consumer. Leases with a deadline are released when it passes.
+
+After `kill -9`, messages whose settlement the journal wrote stay settled; all others come again, in order, and those that had
+been handed out are marked redelivered: the journal is written before consumers are called. When power loss cut the log back
+before the head, the state is cut back with it, at once and on disk, because offsets will be used again.
+
+Limits: `ready_bytes` is an estimate for what was in the backlog at the start; a foreign append is counted as so many messages
+before transaction markers in it are seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from itertools import repeat
+from typing import cast
+
+from trunkline.cursors.queue import state
+from trunkline.cursors.queue.consumers import Consumers, QueueConsumer
+from trunkline.cursors.queue.delivery_counts import DeliveryCounts
+from trunkline.cursors.queue.errors import QueueFull, QueueGone
+from trunkline.cursors.queue.journal import StateRecord
+from trunkline.cursors.queue.line import FifoLine, Line, RankedLine, Taken, size_of
+from trunkline.cursors.queue.message import Delivery, Message, QueueStats
+from trunkline.cursors.queue.restored import RestoredQueue
+from trunkline.cursors.queue.runtime import Handout, QueueRuntime
+from trunkline.cursors.queue.schedule import Schedule, ScheduledMessage, Scheduling
+from trunkline.cursors.queue.settings import Overflow, QueueSettings
+from trunkline.cursors.queue.settled import CHUNK_BITS, SettledOffsets
+from trunkline.cursors.queue.traits import decode_messages, encode_messages
+from trunkline.log.errors import LogError, OffsetOutOfRange, UnknownTopicOrPartition
+from trunkline.log.store import Appended, Durability, TopicInfo, TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
+_UNLIMITED = 1 << 62
+_MESSAGE_OVERHEAD_BYTES = 200  # of a message in memory, beside its body
+_LEASE_OVERHEAD_BYTES = 250
+_RETRY_MS = 1_000  # after a failed read or put
+
+_make_delivery = cast("Callable[[tuple[object, ...]], Delivery]", partial(tuple.__new__, Delivery))
+
+
+class QueueCursor:
+    def __init__(
+        self,
+        queue_id: str,
+        name: str,
+        topic: TopicInfo,
+        settings: QueueSettings,
+        runtime: QueueRuntime,
+        *,
+        durable: bool = True,
+        restored: RestoredQueue | None = None,
+    ) -> None:
+        """Open a queue on a topic of one partition. `restored` is what the journal knows of it."""
+        self.id = queue_id
+        self.name = name
+        self.topic = topic.name
+        self.settings = settings
+        self.durable = durable
+        self.gone = False
+        self.last_used_ms = runtime.clock.monotonic_ms()
+        self._topic_id = topic.id
+        self._tp = TopicPartition(topic.name, 0)
+        self._runtime = runtime
+        self._store = runtime.store
+        self._clock = runtime.clock
+        self._limits = runtime.limits
+        self._journal = runtime.journal if durable else None
+        self._ranked = settings.max_priority is not None or settings.order_by_key
+        self._line: Line = (
+            RankedLine(settings.max_priority, by_key=settings.order_by_key) if self._ranked else FifoLine()
+        )
+        self.consumers = Consumers(name, single_active=settings.single_active_consumer, by_key=settings.order_by_key)
+        self._leases: dict[int, Delivery] = {}
+        self._leased_bytes = 0
+        self._deadlines: dict[int, float] = {}
+        self._deadline_heap: list[tuple[float, int]] = []
+        self._schedule = Schedule(queue_id, self._journal, self._limits, first_id=self._clock.wall_ms() << 16)
+        self._settled = SettledOffsets()
+        self._counts = DeliveryCounts()
+        self._written_chunks: set[int] = set()
+        self._removing: set[int] = set()  # chunks whose tombstones the journal was given last
+        self._delivered_to = 0
+        self._mean_bytes = 0
+        self._urgent: set[int] = set()  # in the line, or taken from it, beyond `_read_to`
+        self._backlog_bytes = 0  # ready and not in the line: an estimate
+        self._expiring = settings.message_ttl_ms is not None
+        self._accounted_bytes = 0
+        self._generation = 0
+        self._loading: asyncio.Task[None] | None = None
+        self._putting = False
+        self._trimmed_to = 0
+        self._trimming = False
+        self._published = self._delivered = self._redelivered = self._acknowledged = self._dead_lettered = 0
+        bounds = self._store.bounds(self._tp)
+        self._end = bounds.last_stable_offset
+        self._trimmed_to = bounds.log_start_offset
+        self._settled.head = bounds.log_start_offset
+        if restored is not None:
+            self._restore(restored, bounds.log_start_offset, bounds.high_watermark)
+        self._read_to = self._settled.head
+        self._backlog_bytes = self._mean_bytes * self.ready
+        self._store.watch(self._tp, self._on_append)
+        self._arm()
+
+    def _restore(self, restored: RestoredQueue, start: int, end: int) -> None:
+        for number, (due_ms, offset) in restored.scheduled.items():
+            self._schedule.restore(number, due_ms, offset)
+        self._written_chunks = set(restored.chunks)
+        head = restored.head
+        if head is None or head.topic_id != self._topic_id:
+            self._settled.touched |= self._written_chunks
+            return
+        settled = self._settled
+        settled.head = head.head
+        for number, chunk in restored.chunks.items():
+            if chunk.bits:
+                settled.chunks[number] = chunk.bits
+            self._counts.restore(number, chunk.counts)
+        settled.recount()
+        lost = settled.cut(end)
+        settled.settle_before(start)
+        self._delivered_to = min(head.delivered_to, end)
+        self._mean_bytes = head.mean_bytes
+        if lost or head.delivered_to > end:
+            _logger.warning(
+                "the log of queue %s ends at %d, before its state does: the state is cut back", self.name, end
+            )
+            self._counts.cut(end)
+            settled.touched |= self._written_chunks
+            if self._journal is not None:
+                self._journal.write(self.changes(), Durability.DISK)
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> int:
+        settled = self._settled
+        return max(self._end - settled.head - settled.above - len(self._leases), 0)
+
+    @property
+    def unacked(self) -> int:
+        return len(self._leases)
+
+    @property
+    def ready_bytes(self) -> int:
+        return self._line.size_bytes + max(self._backlog_bytes, 0)
+
+    @property
+    def loaded(self) -> int:
+        """Ready messages that are in memory."""
+        return self._line.count
+
+    def stats(self) -> QueueStats:
+        return QueueStats(
+            ready=self.ready,
+            unacked=len(self._leases),
+            delayed=len(self._schedule),
+            consumers=len(self.consumers),
+            ready_bytes=self.ready_bytes,
+            unacked_bytes=self._leased_bytes,
+            buffered_bytes=self._line.size_bytes,
+            head_offset=self._settled.head,
+            end_offset=self._end,
+            published=self._published,
+            delivered=self._delivered,
+            redelivered=self._redelivered,
+            acknowledged=self._acknowledged,
+            dead_lettered=self._dead_lettered,
+        )
+
+    # -- put ---------------------------------------------------------------------------------------------------------
+
+    def put(self, messages: Sequence[Message], durability: Durability = Durability.OS) -> asyncio.Future[Appended]:
+        """Append messages, all in one write; they are deliverable at once. QueueFull says how many were taken."""
+        if self.gone:
+            raise QueueGone(f"queue {self.name!r} was deleted")
+        settings = self.settings
+        if settings.overflow is not Overflow.DROP_HEAD and (
+            settings.max_length is not None or settings.max_bytes is not None
+        ):
+            room = self._room(messages)
+            if room < len(messages):
+                stored = self._append(messages[:room], durability) if room else None
+                if settings.overflow is Overflow.REJECT_PUBLISH_DLX:
+                    for message in messages[room:]:
+                        self._give_up(Delivery(-1, message, False, 0, self, None), MAXLEN)
+                raise QueueFull(self.name, room, stored)
+        return self._append(messages, durability)
+
+    def _room(self, messages: Sequence[Message]) -> int:
+        """How many of the messages fit. As in RabbitMQ a queue is full when it has reached its maximum, not before."""
+        ready, size = self.ready, self.ready_bytes
+        max_length = self.settings.max_length if self.settings.max_length is not None else _UNLIMITED
+        max_bytes = self.settings.max_bytes if self.settings.max_bytes is not None else _UNLIMITED
+        for number, message in enumerate(messages):
+            if ready >= max_length or size + len(message.value) > max_bytes:
+                return number
+            ready += 1
+            size += len(message.value)
+        return len(messages)
+
+    def _append(self, messages: Sequence[Message], durability: Durability) -> asyncio.Future[Appended]:
+        now_ms = self._clock.wall_ms()
+        batches = encode_messages(messages, now_ms, self._limits.batch_bytes)
+        base = self._store.bounds(self._tp).high_watermark
+        self._putting = True
+        try:
+            stored = self._store.append(self._tp, batches, durability)
+        finally:
+            self._putting = False
+        count = len(messages)
+        size = size_of(messages)
+        self._published += count
+        self._mean_bytes = size // count if not self._mean_bytes else (self._mean_bytes * 7 + size // count) // 8
+        if base == self._end:
+            self._end = base + count
+            self._enter(base, list(messages), size, now_ms)
+        else:
+            self._refresh()  # somebody's transaction is open, or an append of somebody else was not seen yet
+        return stored
+
+    def _enter(self, base: int, messages: list[Message], size: int, now_ms: int) -> None:
+        """Messages were appended at the end of the log: into the line with them, if it reaches that far."""
+        line = self._line
+        if not self._expiring:
+            self._expiring = any(message[4] is not None for message in messages)
+        if self._expiring or messages[0].timestamp_ms < 0:
+            messages = [m._replace(timestamp_ms=now_ms) if m.timestamp_ms < 0 else m for m in messages]
+        if self._read_to == base and self._has_room(size, len(messages)):
+            line.append(range(base, base + len(messages)), messages, None, size)
+            self._read_to = base + len(messages)
+            self._account()
+        else:
+            self._backlog_bytes += size
+            if self.settings.max_priority is not None:
+                self._enter_urgent(base, messages)
+        settings = self.settings
+        if settings.max_length is not None or settings.max_bytes is not None:
+            self._drop_excess()
+        if self._expiring:
+            self._arm()
+        if len(self.consumers):
+            self._runtime.wake(self)
+
+    def _has_room(self, size: int, count: int) -> bool:
+        line, limits = self._line, self._limits
+        if line.size_bytes + size > limits.buffer_bytes or line.count + count > limits.buffer_messages:
+            return not line.count
+        return self._runtime.held_bytes + size <= limits.total_buffer_bytes or (
+            not line.count and len(self.consumers) > 0
+        )
+
+    def _enter_urgent(self, base: int, messages: Sequence[Message]) -> None:
+        """Behind a deep backlog, what has a priority goes into the line all the same, as long as there is room."""
+        line = self._line
+        for offset, message in enumerate(messages, base):
+            size = len(message.value)
+            if (
+                message.priority <= 0
+                or not self._has_room(size, 1)
+                or len(self._urgent) >= self._limits.buffer_messages
+            ):
+                continue
+            line.append([offset], [message], None, size)
+            self._urgent.add(offset)
+            self._backlog_bytes -= size
+        self._account()
+
+    def _account(self) -> None:
+        held = (
+            self._line.size_bytes
+            + self._line.count * _MESSAGE_OVERHEAD_BYTES
+            + self._leased_bytes
+            + len(self._leases) * _LEASE_OVERHEAD_BYTES
+        )
+        self._runtime.held_bytes += held - self._accounted_bytes
+        self._accounted_bytes = held
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def _on_append(self) -> None:
+        if not self._putting and not self.gone:
+            self._runtime.wake(self)
+
+    def _refresh(self) -> None:
+        """Take over what others did to the partition: appended, committed, trimmed, deleted."""
+        info = self._store.topic(self.topic)
+        if info is None or info.id != self._topic_id:
+            self.vanish("the topic was deleted")
+            if self._runtime.on_gone is not None:
+                self._runtime.on_gone(self)
+            return
+        bounds = self._store.bounds(self._tp)
+        if bounds.last_stable_offset > self._end:
+            self._backlog_bytes += (bounds.last_stable_offset - self._end) * self._mean_bytes
+            self._end = bounds.last_stable_offset
+        if bounds.log_start_offset > self._settled.head:
+            self._skip_to(bounds.log_start_offset)
+
+    def _skip_to(self, start: int) -> None:
+        """Records before `start` were removed by retention or on a client's wish."""
+        for offset in [offset for offset in self._leases if offset < start]:
+            self._end_lease(offset)
+        self._settled.settle_before(start)
+        self._reread_from(self._settled.head)
+        self._touch()
+
+    def _reread_from(self, offset: int) -> None:
+        """Empty the line: what is ready from `offset` on is read again."""
+        self._generation += 1
+        self._line.clear()
+        self._urgent.clear()
+        self._read_to = offset
+        self._backlog_bytes = self.ready * self._mean_bytes if offset < self._end else 0
+        self._account()
+
+    @property
+    def _short(self) -> bool:
+        """Whether the line should be filled from the log."""
+        if self._read_to >= self._end:
+            return False
+        line, limits = self._line, self._limits
+        if self._ranked:
+            return line.count < limits.buffer_messages and line.size_bytes < limits.buffer_bytes
+        return line.count < limits.turn_messages and line.size_bytes < limits.read_bytes
+
+    def _start_load(self) -> None:
+        if self._loading is None and not self.gone and self._short:
+            self._loading = asyncio.get_running_loop().create_task(self._load(), name=f"load queue {self.name}")
+            self._runtime.start_task(self._loading)
+
+    async def load(self) -> bool:
+        """Read the backlog until something is ready in memory; False when there is nothing ready at all."""
+        while not self._line.count and not self.gone:
+            if self._loading is None:
+                self._refresh()
+                self._start_load()
+            if self._loading is None:
+                break
+            before = self._read_to
+            await asyncio.shield(self._loading)
+            if self._read_to == before and not self._line.count:
+                break
+        return self._line.count > 0
+
+    async def _load(self) -> None:
+        generation = self._generation
+        start = max(self._read_to, self._settled.head)
+        try:
+            part = await self._store.read(self._tp, start, self._limits.read_bytes, committed=True)
+            if generation == self._generation and not self.gone:
+                self._take_in(start, *decode_messages(part, start, self._limits.max_decompressed_bytes))
+        except (OffsetOutOfRange, UnknownTopicOrPartition):
+            self._runtime.wake(self)  # trimmed or deleted meanwhile: the turn finds out
+        except LogError as error:
+            _logger.error("queue %s cannot read its messages and will try again: %s", self.name, error)
+            self._runtime.arm(self, self._clock.monotonic_ms() + _RETRY_MS)
+        finally:
+            self._loading = None
+
+    def _take_in(self, start: int, offsets: list[int], messages: list[Message], end: int) -> None:
+        """Messages were read from the log: those that are ready go into the line."""
+        generation = self._generation
+        self._refresh()
+        if self.gone or generation != self._generation:
+            return
+        settled = self._settled
+        if len(offsets) != end - start:
+            self._settle_gaps(start, offsets, end)
+        if settled.chunks or self._leases or self._urgent:
+            kept = [
+                number
+                for number, offset in enumerate(offsets)
+                if offset not in self._leases and offset not in self._urgent and offset not in settled
+            ]
+            self._urgent.difference_update(offsets)
+            if len(kept) != len(offsets):
+                offsets = [offsets[number] for number in kept]
+                messages = [messages[number] for number in kept]
+        self._read_to = max(self._read_to, end)
+        if messages:
+            priors = None
+            if offsets[0] < self._delivered_to or self._counts:
+                priors = [self._prior(offset) for offset in offsets]
+            size = size_of(messages)
+            self._line.append(offsets, messages, priors, size)
+            self._backlog_bytes = max(self._backlog_bytes - size, 0) if self._read_to < self._end else 0
+            if not self._expiring:
+                self._expiring = any(message[4] is not None for message in messages)
+            self._account()
+        self._drop_excess()
+        if self._expiring:
+            self._arm()
+        self._runtime.wake(self)
+
+    def _prior(self, offset: int) -> int:
+        return self._counts.get(offset, 1 if offset < self._delivered_to else 0)
+
+    def _settle_gaps(self, start: int, offsets: list[int], end: int) -> None:
+        """Offsets without a message count as settled."""
+        position = start
+        for offset in [*offsets, end]:
+            if offset > position:
+                for first, count in list(self._settled.unsettled(position, min(offset, self._end))):
+                    self._settled.settle_run(first, count)
+            position = offset + 1
+        self._touch()
+
+    # -- acquire -----------------------------------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        max_messages: int,
+        max_bytes: int = _UNLIMITED,
+        consumer: object = None,
+        lease_ms: int | None = None,
+        *,
+        no_ack: bool = False,
+    ) -> list[Delivery]:
+        """Lease what is next in line; never waits. Empty with messages ready: they must be read first, see `load`."""
+        self.last_used_ms = self._clock.monotonic_ms()
+        if self._end == self._read_to and not self._line.count:
+            return []
+        taken = self._take(max_messages, max_bytes, consumer)
+        if self._short:
+            self._start_load()
+        if taken is None:
+            return []
+        deliveries = self._lease(taken, consumer, lease_ms, no_ack=no_ack)
+        if self._journal is not None:
+            self._journal.flush()
+        return deliveries
+
+    def _take(self, limit: int, max_bytes: int, consumer: object) -> Taken | None:
+        limit = min(limit, self._limits.max_leases - len(self._leases))
+        if self._leased_bytes >= self._limits.max_leased_bytes:
+            return None
+        while True:
+            taken = self._line.take(limit, max_bytes, consumer)
+            if taken is None or not self._expiring:
+                return taken
+            live = self._without_expired(taken, consumer)
+            if live is not None:
+                return live
+
+    def _without_expired(self, taken: Taken, consumer: object) -> Taken | None:
+        """Dead-letter those of the messages whose time is over; the rest, or None when there is none."""
+        now_ms = self._clock.wall_ms()
+        dead = [n for n, message in enumerate(taken.messages) if self._expiry_ms(message) < now_ms]
+        if not dead:
+            return taken
+        for number in dead:
+            prior = 0 if taken.priors is None else taken.priors[number]
+            delivery = Delivery(taken.offsets[number], taken.messages[number], prior > 0, prior, self, consumer)
+            self._line.ended(delivery)
+            self._give_up(delivery, EXPIRED)
+        self._settle([taken.offsets[number] for number in dead])
+        gone = set(dead)
+        kept = [number for number in range(len(taken)) if number not in gone]
+        if not kept:
+            return None
+        messages = [taken.messages[number] for number in kept]
+        priors = None if taken.priors is None else [taken.priors[number] for number in kept]
+        return Taken([taken.offsets[number] for number in kept], messages, priors, size_of(messages))
+
+    def _lease(self, taken: Taken, consumer: object, lease_ms: int | None, *, no_ack: bool) -> list[Delivery]:
+        offsets = taken.offsets
+        priors = taken.priors
+        self._delivered += len(taken)
+        if priors is None:
+            fields = zip(
+                offsets, taken.messages, repeat(False), repeat(1), repeat(self), repeat(consumer), strict=False
+            )
+            deliveries = list(map(_make_delivery, fields))
+        else:
+            self._redelivered += sum([prior > 0 for prior in priors])
+            deliveries = [
+                Delivery(offset, message, prior > 0, prior + 1, self, consumer)
+                for offset, message, prior in zip(offsets, taken.messages, priors, strict=True)
+            ]
+        if no_ack:
+            if self.settings.order_by_key:
+                for delivery in deliveries:
+                    self._line.ended(delivery)
+            self._acknowledged += len(deliveries)
+            self._settle(offsets)
+            self._account()
+            return deliveries
+        self._leases.update(zip(offsets, deliveries, strict=True))
+        self._leased_bytes += taken.size_bytes
+        self._note_delivered(offsets, priors)
+        deadline_ms = lease_ms if lease_ms is not None else self.settings.lease_ms
+        if deadline_ms is not None:
+            at_ms = self._clock.monotonic_ms() + deadline_ms
+            for offset in offsets:
+                self._deadlines[offset] = at_ms
+                heappush(self._deadline_heap, (at_ms, offset))
+            self._arm()
+        self._account()
+        return deliveries
+
+    def _note_delivered(self, offsets: Sequence[int], priors: Sequence[int] | None) -> None:
+        """What must survive a crash: that these were delivered, and how often."""
+        if self._ranked:
+            for number, offset in enumerate(offsets):
+                self._counts.set(offset, 1 if priors is None else priors[number] + 1)
+        else:
+            if priors is not None:
+                for offset, prior in zip(offsets, priors, strict=True):
+                    if prior:
+                        self._counts.set(offset, prior + 1)
+            self._delivered_to = max(self._delivered_to, offsets[-1] + 1)
+        self._touch()
+
+    def deal(self, handout: Handout) -> None:
+        """The queue's part of a turn: choose what consumers get, and lease it to them."""
+        if self.gone:
+            return
+        self._refresh()
+        if self.gone:
+            return
+        if self._expiring:
+            self._expire_first()
+        if len(self.consumers):
+            self._deal(handout)
+        elif self._expiring and not self._line.count:
+            self._start_load()
+
+    def _deal(self, handout: Handout) -> None:
+        limits = self._limits
+        willing = self.consumers.willing()
+        if not willing:
+            return
+        limit = min(limits.turn_messages, limits.max_leases - len(self._leases))
+        if self._line.count and limit > 0 and self._leased_bytes < limits.max_leased_bytes:
+            again = False
+            for registration, taken in self.consumers.deal(self._line, willing, limit, limits.turn_bytes):
+                again = True
+                live = self._without_expired(taken, registration.consumer) if self._expiring else taken
+                if live is not None:
+                    deliveries = self._lease(live, registration.consumer, None, no_ack=registration.no_ack)
+                    handout.append((registration.consumer, deliveries))
+            if again and self._line.count:
+                self._runtime.wake(self)
+        self._start_load()
+
+    # -- settle ------------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, offsets: Iterable[int]) -> int:
+        """The consumer is done with these. Offsets that are not leased (any more) are passed over; returns how many were."""
+        found = self._end_leases(offsets)
+        if found:
+            self._acknowledged += len(found)
+            self._settle([delivery[0] for delivery in found])
+            self._account()
+            if len(self.consumers) and self.ready:
+                self._runtime.wake(self)
+        return len(found)
+
+    def acknowledge_up_to(self, offset: int, consumer: object) -> int:
+        """Acknowledge what this consumer holds up to and including `offset`."""
+        return self.acknowledge(self.held_by(consumer, offset))
+
+    def held_by(self, consumer: object, up_to: int = _UNLIMITED) -> list[int]:
+        """The offsets that are leased to a consumer, ascending."""
+        return sorted(o for o, delivery in self._leases.items() if o <= up_to and delivery.consumer is consumer)
+
+    def release(self, offsets: Iterable[int], *, redelivered: bool = True) -> int:
+        """Back to their places in line. `redelivered` False: the consumer never saw them."""
+        found = self._end_leases(offsets)
+        if not found:
+            return 0
+        limit = self.settings.delivery_limit
+        worn: list[int] = []
+        for delivery in found:
+            offset, message, _, count, _, _ = delivery
+            if redelivered and limit is not None and count > limit:
+                worn.append(offset)
+                self._give_up(delivery, DELIVERY_LIMIT)
+                continue
+            if not redelivered:
+                count -= 1
+                self._counts.set(offset, count)
+            if offset < self._read_to or offset in self._urgent:
+                self._line.put_back(offset, message, count)
+            else:  # the line was emptied meanwhile and comes to it again
+                self._counts.set(offset, count)
+                self._backlog_bytes += len(message.value)
+        if worn:
+            self._settle(worn)
+        self._drop_excess()
+        self._account()
+        if self._expiring:
+            self._arm()
+        self._touch()
+        self._runtime.wake(self)
+        return len(found)
+
+    def reject(self, offsets: Iterable[int], reason: str = REJECTED) -> int:
+        """Give these up: dead-lettered, or dropped."""
+        found = self._end_leases(offsets)
+        for delivery in found:
+            self._give_up(delivery, reason)
+        if found:
+            self._settle([delivery.offset for delivery in found])
+            self._account()
+            self._runtime.wake(self)
+        return len(found)
+
+    def extend(self, offset: int, lease_ms: int) -> bool:
+        """Let the lease end so long from now. 0 ends it at once; False when there is no such lease."""
+        if offset not in self._leases:
+            return False
+        if lease_ms <= 0:
+            return self.release([offset]) == 1
+        at_ms = self._clock.monotonic_ms() + lease_ms
+        self._deadlines[offset] = at_ms
+        heappush(self._deadline_heap, (at_ms, offset))
+        self._arm()
+        return True
+
+    def committed(self) -> asyncio.Future[Appended] | None:
+        """Completes when everything settled so far is on disk; None: it is, or the queue is not durable."""
+        return None if self._journal is None else self._journal.commit()
+
+    def _end_leases(self, offsets: Iterable[int]) -> list[Delivery]:
+        pop = self._leases.pop
+        popped = [pop(offset, None) for offset in offsets]
+        found = (
+            [delivery for delivery in popped if delivery is not None]
+            if None in popped
+            else cast("list[Delivery]", popped)
+        )
+        self._leased_bytes -= sum([len(delivery[1][0]) for delivery in found])
+        if self._deadlines:
+            for delivery in found:
+                self._deadlines.pop(delivery.offset, None)
+        if self.settings.order_by_key:
+            for delivery in found:
+                if self._line.ended(delivery):
+                    self._runtime.wake(self)
+        return found
+
+    def _end_lease(self, offset: int) -> None:
+        self._end_leases((offset,))
+
+    def _settle(self, offsets: Sequence[int]) -> None:
+        settled = self._settled
+        settled.settle(offsets)
+        if self._counts:
+            self._counts.remove(offsets)
+        self._touch()
+        self._trim()
+
+    def _give_up(self, delivery: Delivery, reason: str) -> None:
+        """Hand a message to whoever takes dead letters. The caller settles it."""
+        if self.settings.dead_letter is not None and self._runtime.dead_letter is not None:
+            self._dead_lettered += 1
+            try:
+                self._runtime.dead_letter(self, delivery, reason)
+            except Exception:
+                _logger.exception("a message of queue %s was lost on its way to the dead letters", self.name)
+
+    def _drop_excess(self) -> None:
+        """Drop from the front of the line what is more than the queue may hold."""
+        settings, line = self.settings, self._line
+        max_length = _UNLIMITED if settings.max_length is None else settings.max_length
+        max_bytes = _UNLIMITED if settings.max_bytes is None else settings.max_bytes
+        if settings.overflow is not Overflow.DROP_HEAD:
+            return
+        while (self.ready > max_length or self.ready_bytes > max_bytes) and line.first() is not None:
+            offset, message, prior = line.drop_first()
+            self._give_up(Delivery(offset, message, prior > 0, prior, self, None), MAXLEN)
+            self._settle((offset,))
+        if self.ready > max_length or self.ready_bytes > max_bytes:
+            self._start_load()
+        self._account()
+
+    async def purge(self) -> int:
+        """Drop every ready message; returns how many. What is leased stays leased."""
+        self._refresh()
+        count = self.ready
+        settled = self._settled
+        if not self._leases:
+            settled.settle_before(self._end)
+        else:
+            leased = sorted(offset for offset in self._leases if offset < self._end)
+            position = settled.head
+            for offset in [*leased, self._end]:
+                for first, length in list(settled.unsettled(position, offset)):
+                    settled.settle_run(first, length)
+                position = offset + 1
+        self._counts.keep(self._leases)
+        self._reread_from(self._end)
+        self._touch()
+        self._trim()
+        return count
+
+    async def peek(self, start: int | None = None, count: int = 1) -> list[Delivery]:
+        """Ready messages from an offset on (None: the oldest), without taking them, in the order of the log."""
+        self._refresh()
+        found: list[Delivery] = []
+        position = max(self._settled.head, start or 0)
+        while len(found) < count and position < self._end and not self.gone:
+            part = await self._store.read(self._tp, position, self._limits.read_bytes, committed=True)
+            offsets, messages, end = decode_messages(part, position, self._limits.max_decompressed_bytes)
+            for offset, message in zip(offsets, messages, strict=True):
+                if offset in self._settled or offset in self._leases:
+                    continue
+                prior = self._prior(offset)
+                found.append(Delivery(offset, message, prior > 0, prior, self, None))
+                if len(found) == count:
+                    break
+            if end == position:
+                break
+            position = end
+        return found
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def _expiry_ms(self, message: Message) -> int:
+        """The last millisecond of the wall clock at which the message may be delivered."""
+        own_ms = _UNLIMITED if message.expires_ms is None else message.expires_ms
+        if self.settings.message_ttl_ms is None:
+            return own_ms
+        return min(own_ms, message.timestamp_ms + self.settings.message_ttl_ms)
+
+    def _expire_first(self) -> None:
+        now_ms = self._clock.wall_ms()
+        while (first := self._line.first()) is not None and self._expiry_ms(first[1]) < now_ms:
+            offset, message, prior = self._line.drop_first()
+            self._give_up(Delivery(offset, message, prior > 0, prior, self, None), EXPIRED)
+            self._settle((offset,))
+        if not self._line.count:
+            if self._read_to >= self._end:
+                self._expiring = self.settings.message_ttl_ms is not None
+            else:
+                self._start_load()
+        self._account()
+
+    def next_deadline_ms(self) -> float | None:
+        """When `expire` has something to do, on the monotonic clock."""
+        found: list[float] = []
+        heap = self._deadline_heap
+        while heap and self._deadlines.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        if heap:
+            found.append(heap[0][0])
+        to_monotonic_ms = self._clock.monotonic_ms() - self._clock.wall_ms()
+        if self._expiring and (first := self._line.first()) is not None:
+            expiry_ms = self._expiry_ms(first[1])
+            if expiry_ms < _UNLIMITED:
+                found.append(expiry_ms + 1 + to_monotonic_ms)
+        due_ms = self._schedule.next_due_ms()
+        if due_ms is not None:
+            found.append(due_ms + to_monotonic_ms)
+        return min(found, default=None)
+
+    def _arm(self) -> None:
+        self._runtime.arm(self, self.next_deadline_ms())
+
+    def expire(self) -> None:
+        """Release leases whose deadline has passed, let scheduled messages in, drop what expired at the front."""
+        if self.gone:
+            return
+        now_ms = self._clock.monotonic_ms()
+        heap = self._deadline_heap
+        late: list[int] = []
+        while heap and heap[0][0] <= now_ms:
+            at_ms, offset = heappop(heap)
+            if self._deadlines.get(offset) == at_ms:
+                late.append(offset)
+        if late:
+            self.release(late)
+        due = self._schedule.due(self._clock.wall_ms())
+        if due:
+            self._let_in(due)
+        if self._expiring:
+            self._expire_first()
+        if self._read_to < self._end and not self._line.count:
+            self._start_load()
+        self._arm()
+
+    # -- scheduled messages ------------------------------------------------------------------------------------------
+
+    def schedule(self, message: Message, at_ms: int, durability: Durability = Durability.DISK) -> Scheduling:
+        """Let a message in at a time of the wall clock. ScheduleFull when too many wait."""
+        if message.timestamp_ms < 0:
+            message = message._replace(timestamp_ms=self._clock.wall_ms())
+        scheduling = self._schedule.add(message, at_ms, durability)
+        self._arm()
+        return scheduling
+
+    def cancel(self, number: int) -> bool:
+        """Drop a scheduled message; False when it is not there (any more)."""
+        cancelled = self._schedule.remove([number]) == 1
+        self._arm()
+        return cancelled
+
+    def scheduled(self) -> list[ScheduledMessage]:
+        return self._schedule.listed()
+
+    def _let_in(self, due: list[ScheduledMessage]) -> None:
+        held = [(entry, entry.message) for entry in due if entry.message is not None]
+        if held:
+            self._put_due([entry for entry, _ in held], [message for _, message in held])
+        absent = [entry for entry in due if entry.message is None]
+        if absent:
+            self._runtime.start_task(asyncio.get_running_loop().create_task(self._read_due(absent)))
+
+    async def _read_due(self, entries: list[ScheduledMessage]) -> None:
+        for entry in entries:
+            try:
+                message = await self._schedule.body(entry)
+            except (LogError, ValueError) as error:
+                _logger.error("a scheduled message of queue %s cannot be read: %s", self.name, error)
+                self._schedule.retry([entry], self._clock.wall_ms() + _RETRY_MS)
+                self._arm()
+                continue
+            if message is not None and entry.id in self._schedule and not self.gone:
+                self._put_due([entry], [message])
+
+    def _put_due(self, entries: list[ScheduledMessage], messages: list[Message]) -> None:
+        """Their time counts from now."""
+        now_ms = self._clock.wall_ms()
+        fresh = [
+            message._replace(
+                timestamp_ms=now_ms,
+                expires_ms=None if message.expires_ms is None else now_ms + message.expires_ms - message.timestamp_ms,
+            )
+            for message in messages
+        ]
+        try:
+            self.put(fresh, Durability.OS)
+        except QueueFull as full:
+            entries = entries if self.settings.overflow is Overflow.REJECT_PUBLISH_DLX else entries[: full.accepted]
+            self._schedule.retry([entry for entry in self._schedule.listed() if entry.due_ms <= now_ms and entry not in entries], now_ms + _RETRY_MS)  # fmt: skip
+        except LogError as error:
+            _logger.error("scheduled messages of queue %s will be tried again: %s", self.name, error)
+            self._schedule.retry(entries, now_ms + _RETRY_MS)
+            return
+        self._schedule.remove([entry.id for entry in entries])
+
+    # -- consumers ---------------------------------------------------------------------------------------------------
+
+    def add_consumer(self, consumer: QueueConsumer, *, no_ack: bool = False, exclusive: bool = False) -> None:
+        """Push messages to a consumer from the next turn on. ConsumerRefused when somebody is exclusive."""
+        if self.gone:
+            raise QueueGone(f"queue {self.name!r} was deleted")
+        self.consumers.add(consumer, no_ack=no_ack, exclusive=exclusive)
+        self.last_used_ms = self._clock.monotonic_ms()
+        self._runtime.wake(self)
+
+    def remove_consumer(self, consumer: QueueConsumer) -> None:
+        """Push nothing more. What it holds stays leased until it is settled or released."""
+        if not self.consumers.remove(consumer):
+            return
+        self.last_used_ms = self._clock.monotonic_ms()
+        self._runtime.wake(self)
+        if not len(self.consumers) and self._runtime.on_unused is not None:
+            self._runtime.on_unused(self)
+
+    def wake(self) -> None:
+        """A consumer has credit again."""
+        self._runtime.wake(self)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def _touch(self) -> None:
+        if self._journal is not None:
+            self._journal.touch(self)
+
+    def changes(self) -> list[StateRecord]:
+        settled, counts = self._settled, self._counts
+        head = state.Head(self._topic_id, settled.head, max(self._delivered_to, settled.head), self._mean_bytes)
+        records: list[StateRecord] = [(state.encode_key(state.HEAD, self.id), state.encode_head(head))]
+        counts.forget_before(settled.head)
+        touched = settled.touched | counts.touched
+        self._removing = set()
+        if touched:
+            for number in touched:
+                bits = settled.chunks.get(number, 0) if (number + 1) << CHUNK_BITS > settled.head else 0
+                chunk = state.Chunk(bits, counts.of_chunk(number))
+                if bits or chunk.counts:
+                    self._written_chunks.add(number)
+                    records.append((state.encode_key(state.CHUNK, self.id, number), state.encode_chunk(chunk)))
+                elif number in self._written_chunks:
+                    self._written_chunks.discard(number)
+                    self._removing.add(number)
+                    records.append((state.encode_key(state.CHUNK, self.id, number), None))
+            settled.touched = set()
+            counts.touched = set()
+        return records
+
+    def unwritten(self) -> None:
+        self._written_chunks |= self._removing
+        self._settled.touched |= self._written_chunks | set(self._settled.chunks)
+        self._counts.touched |= set(self._counts.chunks())
+
+    def tombstones(self) -> list[StateRecord]:
+        """What removes the queue from the journal."""
+        records: list[StateRecord] = [(state.encode_key(state.HEAD, self.id), None)]
+        records += [(state.encode_key(state.CHUNK, self.id, number), None) for number in self._written_chunks]
+        records += [(state.encode_key(state.SCHEDULED, self.id, entry.id), None) for entry in self._schedule.listed()]
+        return records
+
+    def _trim(self) -> None:
+        """Free the acknowledged prefix, when there is about a segment of it."""
+        head = self._settled.head
+        if self.settings.retain or self._trimming or self._runtime.closed:
+            return
+        if (head - self._trimmed_to) * (self._mean_bytes + _RECORD_BYTES) < self._limits.trim_bytes:
+            return
+        self._trimming = True
+        self._runtime.start_task(asyncio.get_running_loop().create_task(self._trim_to(head), name=f"trim {self.name}"))
+
+    async def _trim_to(self, head: int) -> None:
+        try:
+            self._trimmed_to = await self._store.trim(self._tp, head)
+        except LogError as error:
+            _logger.error("the settled messages of queue %s stay for now: %s", self.name, error)
+            self._trimmed_to = head
+        finally:
+            self._trimming = False
+
+    def vanish(self, reason: str) -> None:
+        """The queue is deleted: consumers are told, everything in memory is let go."""
+        if self.gone:
+            return
+        self.gone = True
+        self._store.unwatch(self._tp, self._on_append)
+        self._runtime.forget(self)
+        self._generation += 1
+        for consumer in self.consumers:
+            self.consumers.remove(consumer)
+            try:
+                consumer.cancelled(reason)
+            except Exception:
+                _logger.exception("a consumer of queue %s failed", self.name)
+        self._line.clear()
+        self._leases.clear()
+        self._deadlines.clear()
+        self._leased_bytes = 0
+        self._account()
+
+    def close(self) -> None:
+        """Stop watching the log; the broker goes down."""
+        self.gone = True
+        self._store.unwatch(self._tp, self._on_append)
+        self._runtime.arm(self, None)
+
+
+_RECORD_BYTES = 24  # of a record in the log, beside its body

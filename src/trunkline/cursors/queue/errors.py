@@ -1,0 +1,59 @@
+"""What a queue refuses, and why. Each protocol turns these into its own error codes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from trunkline.log.store import Appended
+
+
+class QueueError(Exception):
+    """A queue refused an operation. Subclasses are the whole list of reasons."""
+
+
+class QueueFull(QueueError):
+    """The queue is at its maximum and rejects publications.
+
+    The first `accepted` messages of the call were taken all the same; `stored` is their future (None when there are none).
+    """
+
+    def __init__(self, name: str, accepted: int, stored: asyncio.Future[Appended] | None) -> None:
+        super().__init__(f"queue {name!r} is full")
+        self.accepted = accepted
+        self.stored = stored
+
+
+class ScheduleFull(QueueError):
+    """Too many messages wait for their time."""
+
+
+class ConsumerRefused(QueueError):
+    """The queue has an exclusive consumer, or cannot give one."""
+
+
+class QueueGone(QueueError):
+    """The queue, or the topic under it, was deleted."""
+
+
+class UnknownQueue(QueueError):
+    pass
+
+
+class QueueInUse(QueueError):
+    """A deletion only if unused, of a queue with consumers."""
+
+
+class QueueNotEmpty(QueueError):
+    """A deletion only if empty, of a queue with messages."""
+
+
+class QueueLocked(QueueError):
+    """The queue is exclusive to another owner."""
+
+
+class QueueTopicRefused(QueueError):
+    """The topic of that name cannot be a queue: it has several partitions, or is the broker's own."""
+
+
+class TooManyQueues(QueueError):
+    pass

@@ -1,0 +1,133 @@
+"""The journal: the one place that writes queue state to `__queue_state` and reads it back.
+
+Queues say that they changed (`touch`); once per turn of the event loop `flush` asks each of them for its records and appends all
+of them as one batch. Plain acknowledgements are written to the operating system, which a killed process does not lose;
+`commit` also waits for the disk, for protocols that promise it.
+
+A crash loses what was not flushed: the acknowledgements of the last turn, upon which their messages come again. When an append
+fails nothing is forgotten: the queues stay touched and their records are written by the next flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Protocol
+
+from trunkline.clock import Clock
+from trunkline.cursors.queue import state
+from trunkline.cursors.queue.limits import QUEUE_STATE_CONFIG, QueueLimits
+from trunkline.log.batch import iter_batches
+from trunkline.log.errors import LogError
+from trunkline.log.records import LightNewRecord, LightRecord, encode_records, iter_light
+from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+QUEUE_STATE = TopicPartition("__queue_state", 0)
+StateRecord = tuple[bytes, bytes | None]
+
+
+class Journaled(Protocol):
+    def changes(self) -> list[StateRecord]:
+        """The records for everything that changed since they were last asked for."""
+        ...
+
+    def unwritten(self) -> None:
+        """The records could not be written: they count as changed again."""
+        ...
+
+
+class QueueJournal:
+    def __init__(self, store: LogStore, clock: Clock, limits: QueueLimits) -> None:
+        self._store = store
+        self._clock = clock
+        self._limits = limits
+        self._touched: dict[Journaled, None] = {}
+        self._unsynced = False
+        self.on_touch: Callable[[], None] = _nothing
+
+    async def open(self) -> None:
+        """Create `__queue_state` if it is not there."""
+        if self._store.topic(QUEUE_STATE.topic) is None:
+            await self._store.create_topic(QUEUE_STATE.topic, 1, QUEUE_STATE_CONFIG)
+
+    async def replay(self) -> AsyncIterator[LightRecord]:
+        bounds = self._store.bounds(QUEUE_STATE)
+        offset, end = bounds.log_start_offset, bounds.high_watermark
+        while offset < end:
+            piece = await self._store.read(QUEUE_STATE, offset, self._limits.replay_read_bytes)
+            before = offset
+            for header, batch in iter_batches(piece.records):
+                offset = max(offset, header.last_offset + 1)
+                for record in iter_light(batch, self._limits.max_decompressed_bytes):
+                    yield record
+            if offset == before:
+                return  # compaction may leave nothing between here and the end
+
+    async def read_value(self, offset: int) -> bytes | None:
+        """The value of one record, by its offset; None when it is gone."""
+        piece = await self._store.read(QUEUE_STATE, offset, 1)
+        for _, batch in iter_batches(piece.records):
+            for found, _, _, value, _ in iter_light(batch, self._limits.max_decompressed_bytes):
+                if found == offset:
+                    return value
+        return None
+
+    def touch(self, queue: Journaled) -> None:
+        self._touched[queue] = None
+        self.on_touch()
+
+    def forget(self, queue: Journaled) -> None:
+        self._touched.pop(queue, None)
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._touched)
+
+    def flush(self) -> None:
+        """Write what changed to the operating system."""
+        if self._touched:
+            try:
+                self._append_changes(Durability.OS)
+            except LogError as error:
+                _logger.error("queue state was not written and will be tried again: %s", error)
+
+    def commit(self) -> asyncio.Future[Appended] | None:
+        """Write what changed; the future completes when all state so far is on disk. None: it is there already."""
+        appended = self._append_changes(Durability.DISK)
+        if appended is None and self._unsynced:
+            return self.write([(state.SYNC, None)], Durability.DISK)
+        return appended
+
+    def write(self, records: Iterable[StateRecord], durability: Durability) -> asyncio.Future[Appended]:
+        """Append records of the caller's own making."""
+        light: list[LightNewRecord] = [(key, value, b"\x00", -1) for key, value in records]
+        batch = encode_records(light, timestamp_ms=self._clock.wall_ms())
+        future = self._store.append(QUEUE_STATE, batch, durability)
+        self._unsynced = durability is not Durability.DISK
+        return future
+
+    def end_offset(self) -> int:
+        return self._store.bounds(QUEUE_STATE).high_watermark
+
+    def _append_changes(self, durability: Durability) -> asyncio.Future[Appended] | None:
+        queues = list(self._touched)
+        self._touched.clear()
+        records: list[StateRecord] = []
+        for queue in queues:
+            records += queue.changes()
+        if not records:
+            return None
+        try:
+            return self.write(records, durability)
+        except LogError:
+            for queue in queues:
+                queue.unwritten()
+                self._touched[queue] = None
+            raise
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,153 @@
+"""The turn: what all queues of a broker share.
+
+A queue that has something to do asks for a turn (`wake`). At the end of the current turn of the event loop all of them choose
+what their consumers get; then the journal is written, once for all; then the consumers are called. So a message is noted as
+delivered before a consumer can see it, and a turn costs one append however many queues it touches.
+
+Deadlines (leases, expiries, scheduled messages) are kept in one heap, on the monotonic clock; one timer of the event loop waits
+for the earliest. With a clock that is moved by hand, `expire` is called by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from trunkline.clock import Clock
+from trunkline.cursors.queue.consumers import QueueConsumer
+from trunkline.cursors.queue.journal import QueueJournal
+from trunkline.cursors.queue.limits import QueueLimits
+from trunkline.cursors.queue.message import Delivery
+from trunkline.log.store import LogStore
+
+if TYPE_CHECKING:
+    from trunkline.cursors.queue.cursor import QueueCursor
+
+_logger = logging.getLogger(__name__)
+
+DeadLetter = Callable[["QueueCursor", Delivery, str], None]
+Handout = list[tuple[QueueConsumer, list[Delivery]]]
+
+
+class QueueRuntime:
+    def __init__(self, store: LogStore, clock: Clock, limits: QueueLimits | None = None) -> None:
+        self.store = store
+        self.clock = clock
+        self.limits = limits or QueueLimits()
+        self.journal = QueueJournal(store, clock, self.limits)
+        self.journal.on_touch = self._request_turn
+        self.dead_letter: DeadLetter | None = None  # where messages go that a queue gives up; None: nowhere
+        self.on_unused: Callable[[QueueCursor], None] | None = None  # a queue lost its last consumer
+        self.on_gone: Callable[[QueueCursor], None] | None = None  # a queue's topic was deleted under it
+        self.held_bytes = 0  # in memory, of all queues
+        self._woken: dict[QueueCursor, None] = {}
+        self._requested = False
+        self._heap: list[tuple[float, int, QueueCursor]] = []
+        self._armed: dict[QueueCursor, float] = {}
+        self._serial = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.closed = False
+
+    # -- turns -------------------------------------------------------------------------------------------------------
+
+    def wake(self, queue: QueueCursor) -> None:
+        self._woken[queue] = None
+        self._request_turn()
+
+    def _request_turn(self) -> None:
+        if not self._requested and not self.closed:
+            self._requested = True
+            asyncio.get_running_loop().call_soon(self.run_turn)
+
+    def run_turn(self) -> None:
+        """Deal, write the state, deliver. A protocol may call it at the end of a read instead of waiting for the loop."""
+        self._requested = False
+        queues, self._woken = self._woken, {}
+        handout: Handout = []
+        for queue in queues:
+            try:
+                queue.deal(handout)
+            except Exception:
+                _logger.exception("queue %s could not deal its messages", queue.name)
+        self.journal.flush()
+        for consumer, deliveries in handout:
+            try:
+                consumer.deliver(deliveries)
+            except Exception:
+                _logger.exception("a consumer of queue %s failed", deliveries[0].queue.name)
+
+    def forget(self, queue: QueueCursor) -> None:
+        self._woken.pop(queue, None)
+        self._armed.pop(queue, None)
+        self.journal.forget(queue)
+
+    def start_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- deadlines ---------------------------------------------------------------------------------------------------
+
+    def arm(self, queue: QueueCursor, at_ms: float | None) -> None:
+        """Call the queue's `expire` at this time of the monotonic clock, instead of the time said before."""
+        if at_ms is None:
+            self._armed.pop(queue, None)
+            return
+        if self._armed.get(queue) == at_ms:
+            return
+        self._armed[queue] = at_ms
+        self._serial += 1
+        heappush(self._heap, (at_ms, self._serial, queue))
+        if len(self._heap) > 64 + 4 * len(self._armed):
+            self._heap = sorted((at, number, queue) for number, (queue, at) in enumerate(self._armed.items()))
+            self._serial = len(self._heap)
+        self._set_timer()
+
+    def next_deadline_ms(self) -> float | None:
+        while self._heap and self._armed.get(self._heap[0][2]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def expire(self) -> None:
+        """Let every queue whose time has come act."""
+        now_ms = self.clock.monotonic_ms()
+        while (at_ms := self.next_deadline_ms()) is not None and at_ms <= now_ms:
+            queue = heappop(self._heap)[2]
+            del self._armed[queue]
+            try:
+                queue.expire()
+            except Exception:
+                _logger.exception("queue %s could not act on its deadlines", queue.name)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        at_ms = self.next_deadline_ms()
+        if self._timer is not None:
+            if at_ms is not None and at_ms == self._timer_at_ms:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if at_ms is not None and not self.closed:
+            delay_ms = max(at_ms - self.clock.monotonic_ms(), 0.0)
+            self._timer_at_ms = at_ms
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000 + 0.001, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self.closed:
+            self.expire()
+
+    async def close(self) -> None:
+        """Write what is not written; stop every timer and read."""
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.journal.flush()

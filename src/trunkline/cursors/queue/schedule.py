@@ -1,0 +1,125 @@
+"""Messages that wait for their time before they enter the queue: listable, cancellable and, for a durable queue, durable.
+
+A scheduled message is a record of `__queue_state` with its body; a tombstone removes it when it has entered the queue or was
+cancelled. In memory is an index, and the bodies up to `max_scheduled_bytes`; those of a durable queue beyond that are read
+back when they are due.
+
+A crash between the entry into the queue and the tombstone lets the message enter twice; both are written in the same turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from trunkline.cursors.queue import state
+from trunkline.cursors.queue.errors import ScheduleFull
+from trunkline.cursors.queue.journal import QueueJournal
+from trunkline.cursors.queue.limits import QueueLimits
+from trunkline.cursors.queue.message import Message
+from trunkline.log.store import Appended, Durability
+
+
+class Scheduling(NamedTuple):
+    """A message that was scheduled. `stored` completes when it is as durable as was asked for."""
+
+    id: int
+    due_ms: int
+    stored: asyncio.Future[Appended] | None  # None: the queue is not durable
+
+
+class ScheduledMessage(NamedTuple):
+    id: int
+    due_ms: int
+    state_offset: int  # of its record; -1: in memory only
+    message: Message | None  # None: in the log only
+
+
+class Schedule:
+    def __init__(self, queue_id: str, journal: QueueJournal | None, limits: QueueLimits, first_id: int) -> None:
+        self._queue_id = queue_id
+        self._journal = journal
+        self._limits = limits
+        self._entries: dict[int, ScheduledMessage] = {}
+        self._heap: list[tuple[int, int]] = []
+        self._held_bytes = 0
+        self._next_id = first_id
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def restore(self, number: int, due_ms: int, state_offset: int) -> None:
+        self._add(ScheduledMessage(number, due_ms, state_offset, None))
+        self._next_id = max(self._next_id, number + 1)
+
+    def add(self, message: Message, due_ms: int, durability: Durability) -> Scheduling:
+        size = len(message.value)
+        held = self._held_bytes + size <= self._limits.max_scheduled_bytes
+        if len(self._entries) >= self._limits.max_scheduled or (self._journal is None and not held):
+            raise ScheduleFull(f"{len(self._entries)} messages of queue {self._queue_id!r} wait for their time already")
+        number = self._next_id
+        stored = None
+        state_offset = -1
+        if self._journal is not None:
+            state_offset = self._journal.end_offset()
+            record = (
+                state.encode_key(state.SCHEDULED, self._queue_id, number),
+                state.encode_scheduled(message, due_ms),
+            )
+            stored = self._journal.write([record], durability)
+        self._next_id += 1
+        self._add(ScheduledMessage(number, due_ms, state_offset, message if held else None))
+        return Scheduling(number, due_ms, stored)
+
+    def _add(self, entry: ScheduledMessage) -> None:
+        self._entries[entry.id] = entry
+        heappush(self._heap, (entry.due_ms, entry.id))
+        if entry.message is not None:
+            self._held_bytes += len(entry.message.value)
+
+    def next_due_ms(self) -> int | None:
+        while self._heap and self._heap[0][1] not in self._entries:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: int) -> list[ScheduledMessage]:
+        """Take out of the timetable what is due. The entries stay until they are removed, or put back with `retry`."""
+        found: list[ScheduledMessage] = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            entry = self._entries.get(heappop(self._heap)[1])
+            if entry is not None:
+                found.append(entry)
+        return found
+
+    def retry(self, entries: Sequence[ScheduledMessage], due_ms: int) -> None:
+        for entry in entries:
+            if entry.id in self._entries:
+                heappush(self._heap, (due_ms, entry.id))
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._entries
+
+    def remove(self, numbers: Sequence[int]) -> int:
+        """Forget messages that entered the queue or were cancelled; returns how many there were."""
+        gone = [entry for number in numbers if (entry := self._entries.pop(number, None)) is not None]
+        for entry in gone:
+            if entry.message is not None:
+                self._held_bytes -= len(entry.message.value)
+        if gone and self._journal is not None:
+            self._journal.write(
+                [(state.encode_key(state.SCHEDULED, self._queue_id, entry.id), None) for entry in gone], Durability.OS
+            )
+        return len(gone)
+
+    def listed(self) -> list[ScheduledMessage]:
+        """By time, soonest first."""
+        return sorted(self._entries.values(), key=lambda entry: (entry.due_ms, entry.id))
+
+    async def body(self, entry: ScheduledMessage) -> Message | None:
+        if entry.message is not None:
+            return entry.message
+        assert self._journal is not None, "only a durable queue leaves bodies in the log"
+        value = await self._journal.read_value(entry.state_offset)
+        return None if value is None else state.decode_scheduled(value)
