@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tests.integration.conftest import BrokerFactory
@@ -104,10 +105,17 @@ def test_a_group_with_live_members_goes_on_from_its_commits(
     assert producer.flush(DEADLINE_SECONDS) == 0
     members.until(lambda: len(set(members.values())) == 40, "the records after the restart")
     members.settle(all_partitions("worked", 2), [1, 1])
-    for member in members.members:
-        member.commit(asynchronous=False)
     where = [TopicPartition("worked", partition) for partition in range(2)]
-    assert [each.offset for each in members.members[0].committed(where, timeout=DEADLINE_SECONDS)] == [20, 20]
+
+    def all_committed() -> bool:
+        for member in members.members:
+            # A member has nothing to commit until it has read again what it was given anew.
+            with suppress(KafkaException):
+                member.commit(asynchronous=False)
+        found = members.members[0].committed(where, timeout=DEADLINE_SECONDS)
+        return [each.offset for each in found] == [20, 20]
+
+    members.until(all_committed, "everything committed")
     for member in members.members:
         member.close()
 
@@ -120,6 +128,11 @@ def test_committed_offsets_of_absent_members_are_kept(how: str, fresh_broker: Re
     first.subscribe(["read"])
     first.commit(message=take(first, 4)[-1], asynchronous=False)
     first.close()
+    admin = admin_of(fresh_broker)
+    wait_until(
+        lambda: admin.describe_consumer_groups(["g"])["g"].result(DEADLINE_SECONDS).state == ConsumerGroupState.EMPTY,
+        what="the member to have left",
+    )
     restart(fresh_broker, how)
     second = Consumer(settings.confluent_consumer(fresh_broker.bootstrap, "g"))
     second.subscribe(["read"])
