@@ -777,6 +777,8 @@ class QueueCursor:
             expiry_ms = self._expiry_ms(first[1])
             if expiry_ms < _UNLIMITED:
                 found.append(expiry_ms + 1 + to_monotonic_ms)
+        if self.settings.expires_ms is not None and not len(self.consumers):
+            found.append(self.last_used_ms + self.settings.expires_ms)
         due_ms = self._schedule.next_due_ms()
         if due_ms is not None:
             found.append(due_ms + to_monotonic_ms)
@@ -805,6 +807,11 @@ class QueueCursor:
             self._expire_first()
         if self._read_to < self._end and not self._line.count:
             self._start_load()
+        expires_ms = self.settings.expires_ms
+        if expires_ms is not None and not len(self.consumers) and self.last_used_ms + expires_ms <= now_ms:
+            if self._runtime.on_expired is not None:
+                self._runtime.on_expired(self)
+            return
         self._arm()
 
     # -- scheduled messages ------------------------------------------------------------------------------------------
@@ -874,17 +881,24 @@ class QueueCursor:
         if self.gone:
             raise QueueGone(f"queue {self.name!r} was deleted")
         self.consumers.add(consumer, no_ack=no_ack, exclusive=exclusive)
-        self.last_used_ms = self._clock.monotonic_ms()
         self._runtime.wake(self)
 
-    def remove_consumer(self, consumer: QueueConsumer) -> None:
-        """Push nothing more. What it holds stays leased until it is settled or released."""
+    def remove_consumer(self, consumer: QueueConsumer, *, release: bool = False) -> None:
+        """Push nothing more. What it holds stays leased until it is settled or released; with `release`, until now."""
         if not self.consumers.remove(consumer):
             return
-        self.last_used_ms = self._clock.monotonic_ms()
+        if release:
+            self.release(self.held_by(consumer))
+        self.touch()
         self._runtime.wake(self)
         if not len(self.consumers) and self._runtime.on_unused is not None:
             self._runtime.on_unused(self)
+
+    def touch(self) -> None:
+        """Somebody uses the queue: its own expiry counts from now."""
+        self.last_used_ms = self._clock.monotonic_ms()
+        if self.settings.expires_ms is not None and not self.gone:
+            self._arm()
 
     def wake(self) -> None:
         """A consumer has credit again."""

@@ -42,6 +42,7 @@ class QueueRuntime:
         self.dead_letter: DeadLetter | None = None  # where messages go that a queue gives up; None: nowhere
         self.on_unused: Callable[[QueueCursor], None] | None = None  # a queue lost its last consumer
         self.on_gone: Callable[[QueueCursor], None] | None = None  # a queue's topic was deleted under it
+        self.on_expired: Callable[[QueueCursor], None] | None = None  # a queue was unused for as long as it may be
         self.held_bytes = 0  # in memory, of all queues
         self._woken: dict[QueueCursor, None] = {}
         self._requested = False
