@@ -215,9 +215,10 @@ class Parser:
                 events.append(PubAck(packet_id))
             else:
                 reader = ValueReader(data, start, finish)
-                events.append(self._read_packet(kind, first & 0x0F, reader))
+                packet = self._read_packet(kind, first & 0x0F, reader)
                 if reader.position != finish:
                     raise malformed(f"{finish - reader.position} bytes are left over in a packet of type {kind}")
+                events.append(packet)
             position = finish
         self._wanted_bytes = 2
         return position

@@ -151,7 +151,8 @@ def decode_properties(reader: ValueReader, place: int) -> Properties | None:
         places = _PLACES.get(identifier)
         if places is None or not places & place:
             raise MalformedPacket(MALFORMED_PACKET, f"property 0x{identifier:02x} does not belong in this packet")
-        bit: i64 = i64(1) << identifier
+        bit: i64 = 1
+        bit <<= identifier  # in two steps: compiled, a shifted literal has 32 bits only
         repeats = identifier == USER_PROPERTY or (identifier == SUBSCRIPTION_IDENTIFIER and place == IN_PUBLISH)
         if seen & bit and not repeats:
             raise MalformedPacket(PROTOCOL_ERROR, f"property 0x{identifier:02x} comes twice")
