@@ -17,10 +17,14 @@ $(BIN)/python:
 	@echo "==> creating an isolated environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { echo "could not create $(VENV). On Debian: apt-get install python3-venv"; exit 1; }
 
-$(VENV)/.core: requirements/core.lock pyproject.toml | $(BIN)/python
+# The modules that mypyc compiles, as listed in compiled.py: the install is repeated when one of them changes.
+CODECS := $(shell sed -n 's/^    "\(trunkline\..*\)",$$/\1/p' src/trunkline/compiled.py | tr . / | sed 's/.*/src\/&.py/')
+
+$(VENV)/.core: requirements/core.lock pyproject.toml $(CODECS) | $(BIN)/python
 	@echo "==> installing Trunkline"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/core.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/python tools/compile_codecs.py --report
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.core

@@ -1,6 +1,8 @@
 """Compiles the frame codecs with mypyc, next to their sources.
 
-    python tools/compile_codecs.py [--force]
+    python tools/compile_codecs.py [--force | --report]
+
+With `--force` they are compiled even if they are up to date, with `--report` it only says what is the case.
 
 The modules are those of `trunkline.compiled.MODULES`. Without a C compiler, or without mypy, nothing is compiled, the
 exit code is 0 all the same and the plain modules are used: they are the same source. What was compiled is noted with a
@@ -25,8 +27,9 @@ from pathlib import Path
 from typing import Protocol, cast
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ROOT / "src"
 GROUP = "trunkline_codecs"
+NO_COMPILER = "no C compiler"
+NO_HEADERS = "no Python headers"
 
 
 class _Compiled(Protocol):
@@ -49,9 +52,9 @@ def why_not() -> str | None:
     """The reason that nothing can be compiled here, or None."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
-        return "no C compiler"
+        return NO_COMPILER
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
-        return "no Python headers"
+        return NO_HEADERS
     for module in ("mypyc", "setuptools"):
         if importlib.util.find_spec(module) is None:
             return f"no {module}"
@@ -124,6 +127,10 @@ command.run()
 
 def main(arguments: list[str]) -> int:
     reason = why_not()
+    if "--report" in arguments:
+        plain = reason if reason in {NO_COMPILER, NO_HEADERS} else "they could not be compiled"
+        print(f"==> frame codecs: {'compiled' if up_to_date(ROOT) else f'plain Python ({plain})'}")
+        return 0
     if reason is not None:
         print(f"==> {reason}: using plain Python for the frame codecs")
         return 0
