@@ -1,8 +1,9 @@
 """Options and markers shared by every test.
 
 `--against trunkline` (the default) runs the integration tests on our own server process, `--against kafka` on an Apache
-Kafka that the run starts, `--against HOST:PORT` on a broker that is already up. The same tests must pass on all of them;
-what Apache Kafka answers differently is marked `ours_only` with the reason.
+Kafka that the run starts, `--against rabbitmq` those for AMQP on a RabbitMQ, `--against HOST:PORT` on a broker that is
+already up. The same tests must pass on all of them; what the other answers differently is marked `ours_only` with the
+reason.
 """
 
 from __future__ import annotations
@@ -18,16 +19,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--against",
         default="trunkline",
         metavar="BROKER",
-        help="what the integration tests talk to: trunkline, kafka (started by the run) or HOST:PORT (already up)",
+        help="what the integration tests talk to: trunkline; kafka or rabbitmq (started by the run); or HOST:PORT (already up)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "ours_only(reason): promises that Apache Kafka does not make, or makes differently"
-    )
-    if config.getoption("--against") == "kafka" and config.getoption("numprocesses", None):
-        raise pytest.UsageError("--against kafka starts one Apache Kafka per worker: run it without -n")
+    config.addinivalue_line("markers", "ours_only(reason): promises that the peer does not make, or makes differently")
+    against = config.getoption("--against")
+    if against in {"kafka", "rabbitmq"} and config.getoption("numprocesses", None):
+        raise pytest.UsageError(f"--against {against} starts one such broker per worker: run it without -n")
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
