@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.limits import BrokerLimits, BrokerSettings
@@ -32,6 +32,9 @@ from trunkline.cursors.stream import GroupLimits
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.protocols.kafka.server import KafkaServer
+
+if TYPE_CHECKING:
+    from trunkline.protocols.amqp.server import AmqpServer
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +54,12 @@ class Broker:
         *,
         host: str = "127.0.0.1",
         kafka_port: int | None = 0,
+        amqp_port: int | None = 0,
         topic: Mapping[str, str] | None = None,
         config: Config | None = None,
     ) -> None:
         if config is None:
-            config = Config(host=host, kafka_port=kafka_port, topic=dict(topic or {}))
+            config = Config(host=host, kafka_port=kafka_port, amqp_port=amqp_port, topic=dict(topic or {}))
         self._temporary = None
         if data is not None:
             config = replace(config, data=Path(data))
@@ -66,6 +70,7 @@ class Broker:
         self._addresses: dict[str, str] = {}
         self._core: BrokerCore | None = None
         self._kafka: KafkaServer | None = None
+        self._amqp: AmqpServer | None = None
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -106,12 +111,23 @@ class Broker:
                 host, port = await self._kafka.start(config.host, config.kafka_port)
                 core.listeners["kafka"] = (config.advertised_host or _WILDCARDS.get(host, host), port)
                 self._addresses["kafka"] = f"{_WILDCARDS.get(host, host)}:{port}"
+            if config.amqp_port is not None:
+                from trunkline.protocols.amqp.limits import AmqpLimits
+                from trunkline.protocols.amqp.server import AmqpServer
+
+                self._amqp = AmqpServer(core, AmqpLimits(max_message_bytes=config.max_message_bytes))
+                host, port = await self._amqp.start(config.host, config.amqp_port)
+                core.listeners["amqp"] = (config.advertised_host or _WILDCARDS.get(host, host), port)
+                self._addresses["amqp"] = f"{_WILDCARDS.get(host, host)}:{port}"
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
         """Close the listeners, then the log, marking the shutdown as clean."""
+        if self._amqp is not None:
+            await self._amqp.close()
+            self._amqp = None
         if self._kafka is not None:
             await self._kafka.close()
             self._kafka = None
@@ -138,11 +154,12 @@ def run(
     *,
     host: str = "127.0.0.1",
     kafka_port: int | None = 0,
+    amqp_port: int | None = 0,
     topic: Mapping[str, str] | None = None,
     config: Config | None = None,
 ) -> Iterator[Broker]:
     """A real broker for code that is not asynchronous: it runs in a thread of its own."""
-    broker = Broker(data, host=host, kafka_port=kafka_port, topic=topic, config=config)
+    broker = Broker(data, host=host, kafka_port=kafka_port, amqp_port=amqp_port, topic=topic, config=config)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="trunkline", daemon=True)
     thread.start()
@@ -221,6 +238,7 @@ def _settings(config: Config) -> BrokerSettings:
             max_request_bytes=config.max_request_bytes,
             max_inflight_requests=config.max_in_flight_requests,
             fetch_max_bytes=config.fetch_max_bytes,
+            min_free_bytes=config.min_free_bytes,
         ),
     )
 

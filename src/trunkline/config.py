@@ -128,6 +128,7 @@ class Config:
     data: Path = _setting(Path("trunkline-data"), _path, "Directory that holds the log.")  # noqa: RUF009 (`_setting` is `field`)
     host: str = _setting("127.0.0.1", _text, "Address that the listeners bind to.")
     kafka_port: int | None = _setting(cast("int | None", 9092), _port, "Port for Kafka clients; 0 takes a free one, off leaves the listener out.")
+    amqp_port: int | None = _setting(cast("int | None", 5672), _port, "Port for AMQP 0-9-1 clients; 0 takes a free one, off leaves the listener out.")
     advertised_host: str | None = _setting(None, _optional_text, "Host name that clients are told to connect to; the bound address if empty.")
     ready_file: Path | None = _setting(None, _optional_path, "File to write, as JSON, once every listener accepts.")  # noqa: RUF009
     log_level: str = _setting("info", _one_of(*LOG_LEVELS), "Least serious message to log: debug, info, warning or error.")
@@ -138,6 +139,8 @@ class Config:
     num_partitions: int = _setting(1, _whole(1, 100_000), "Partitions of a topic that is created without saying how many.")
 
     max_connections: int = _setting(10_000, _whole(1, 1_000_000), "Connections at a time; more are closed at once.")
+    min_free_bytes: int = _setting(52_428_800, _whole(0, 2**63 - 1), "Free disk space below which publishers of AMQP messages must wait; 0 never.")
+    max_message_bytes: int = _setting(134_217_728, _whole(1024, 536_870_912), "Largest AMQP message; a larger one closes its channel.")
     max_idle_ms: int = _setting(600_000, _whole(1_000, _INT_MAX), "How long a connection may be silent before it is closed.")
     max_request_bytes: int = _setting(104_857_600, _whole(1024, _INT_MAX), "Largest request; a larger one closes its connection.")
     max_in_flight_requests: int = _setting(100, _whole(1, 100_000), "Requests of one connection that are read ahead of their responses.")

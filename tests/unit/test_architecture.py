@@ -10,10 +10,10 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "trunkline"
 
 # A room may import itself, the rooms under it, and these modules that belong to no room.
-ROOMS = ("log", "cursors", "routing", "broker", "protocols")
-COMMON = frozenset({"trunkline", "trunkline.clock"})
+ROOMS = ("log", "cursors", "routing", "security", "broker", "protocols")
+COMMON = frozenset({"trunkline", "trunkline.clock", "trunkline.version"})
 # Rooms on one floor: neither imports the other.
-SIBLINGS = ("cursors", "routing")
+SIBLINGS = ("cursors", "routing", "security")
 
 
 def imports_of(path: Path) -> set[str]:

@@ -58,7 +58,7 @@ class TrunklineProcess:
         ready_path = self._directory / "ready.json"
         output_path = self._directory / "output.txt"
         command = [sys.executable, "-m", "trunkline", "serve", "--data", str(self._directory / "data")]
-        command += ["--host", "127.0.0.1", "--kafka-port", "0", "--ready-file", str(ready_path)]
+        command += ["--host", "127.0.0.1", "--kafka-port", "0", "--amqp-port", "0", "--ready-file", str(ready_path)]
         started = time.monotonic()
         with output_path.open("wb") as output:
             process = subprocess.Popen(

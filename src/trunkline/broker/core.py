@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Mapping
 
 from trunkline.broker.limits import BrokerSettings
+from trunkline.broker.messaging import Messaging
 from trunkline.broker.transactions import TransactionCoordinator, TransactionLimits
 from trunkline.clock import Clock, SystemClock
 from trunkline.cursors.stream import GroupCoordinator, GroupLimits
@@ -46,6 +47,9 @@ class BrokerCore:
         self.store_defaults = TopicConfig(defaults=self.settings.topic_defaults)
         self.groups = GroupCoordinator(store, self.clock, limits=group_limits or GroupLimits())
         self.transactions = TransactionCoordinator(store, self.groups, self.clock, limits=transaction_limits)
+        self.messaging = Messaging(store, self.clock, min_free_bytes=self.limits.min_free_bytes)
+        self.messaging.queues.on_topics_changed = self.groups.topics_changed
+        self.messaging.queues.on_topic_deleted = self.groups.topic_deleted
         self.cluster_id = ""
         self.listeners: dict[str, tuple[str, int]] = {}  # listener name -> the address that clients are told
         self.unsent_bytes = 0  # kept by the servers: what slow clients have not taken yet
@@ -56,6 +60,7 @@ class BrokerCore:
         self.cluster_id = await self._cluster_identity()
         await self.groups.start()
         await self.transactions.start()
+        await self.messaging.start()
         self._tasks = [
             asyncio.create_task(self.groups.run_timers(), name="group timers"),
             asyncio.create_task(self.transactions.run_timers(), name="transaction timers"),
@@ -66,6 +71,7 @@ class BrokerCore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        await self.messaging.close()
         await self.transactions.close()
         await self.groups.close()
         await self.store.close()

@@ -16,6 +16,7 @@ class BrokerLimits:
     max_idle_ms: int = 600_000  # Kafka's connections.max.idle.ms
     max_partitions_per_topic: int = 10_000
     max_fetch_wait_ms: int = 300_000
+    min_free_bytes: int = 50 * 1024 * 1024  # of disk; below it publishers of messages wait (RabbitMQ's disk_free_limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,21 @@ class Router(Generic[Q]):
             self._recent.put((exchange, routing_key), answer)
         return answer
 
+    def route_by_key(self, exchange: str, routing_key: str) -> tuple[Q, ...] | None:
+        """As `route`, for who has not looked at headers and body yet; None if the answer depends on them."""
+        answer = self._recent.hot.get((exchange, routing_key)) or self._recent.get((exchange, routing_key))
+        if answer is not None:
+            return answer
+        place = self._exchange_place(exchange)
+        if place.properties.internal:
+            raise AccessRefused(f"cannot publish to internal exchange '{exchange}'")
+        answer, by_key_alone = self._walk(place, (routing_key,), NO_FIELDS)
+        if not by_key_alone:
+            return None
+        if len(routing_key) <= MAX_CACHED_NAME_CHARS:
+            self._recent.put((exchange, routing_key), answer)
+        return answer
+
     def forward(self, exchange: str, routing_keys: Sequence[str], fields: Fields = NO_FIELDS) -> tuple[Q, ...]:
         """The queues for what the broker itself publishes (dead letters), and for several keys at once (CC and BCC).
 

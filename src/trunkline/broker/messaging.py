@@ -1,0 +1,258 @@
+"""Messaging: exchanges, queues and publications as one thing, for the protocols that have them.
+
+It puts the parts together: the topology (virtual hosts, exchanges, bindings, users), the queues and their cursors, the
+publications of a turn, and the turn itself. Protocols declare and delete through it, so that a queue is always in the
+routes of its virtual host and in the registry, or in neither.
+
+Atomic publication (`publish_atomically`): all messages of a transaction appear, or none, also across a crash. Messages
+that go to one durable queue and fit one record batch are one append, which is whole or absent. Others go through a
+transaction of the log: their batches are written under a producer id, invisible until the coordinator, whose decision is
+one record, ends the transaction on every queue. Queues that are not durable do not survive a crash and get theirs after
+the decision.
+
+Space: `blocked` says why publications must wait, when the disk has less than `min_free_bytes` left. It is looked at every
+`SPACE_CHECK_S` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+
+from trunkline.broker import refusals
+from trunkline.broker.arguments import Arguments, table_from_json, to_json
+from trunkline.broker.publishing import Publishing
+from trunkline.broker.queues import DeclaredQueue, Queues
+from trunkline.broker.refusals import Reason, Refused
+from trunkline.broker.topology import DEFAULT_VHOST, Topology, settled
+from trunkline.broker.turn import Turn
+from trunkline.broker.virtual_host import Queue, VirtualHost
+from trunkline.clock import Clock
+from trunkline.cursors.queue import Message, QueueSettings
+from trunkline.cursors.queue.errors import QueueInUse, QueueLocked, QueueNotEmpty, QueueTopicRefused, TooManyQueues
+from trunkline.log.errors import LogError
+from trunkline.log.store import Appended, Durability, LogStore
+
+logger = logging.getLogger(__name__)
+
+SPACE_CHECK_S = 1.0
+# What declarations of one queue must agree on, beside its flags. RabbitMQ compares these arguments and no others.
+_COMPARED = (
+    "x-expires",
+    "x-message-ttl",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-overflow",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-queue-type",
+    "x-single-active-consumer",
+    "x-delivery-limit",
+    "x-retain",
+    "x-order-by-key",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDeclaration:
+    name: str
+    settings: QueueSettings
+    durable: bool = True
+    auto_delete: bool = False
+    exclusive_owner: object | None = None
+    arguments: Arguments | None = None
+
+
+class Messaging:
+    def __init__(self, store: LogStore, clock: Clock, *, min_free_bytes: int = 0) -> None:
+        self._store = store
+        self._min_free_bytes = min_free_bytes
+        self.queues = Queues(store, clock)
+        self.turn = Turn(self.queues.runtime.run_turn)
+        self.topology = Topology(store, clock)
+        self.publishing = Publishing(self.topology.vhosts, clock, self.turn)
+        self.queues.runtime.dead_letter = self.publishing.dead_letter
+        self.queues.on_deleted = self._on_deleted
+        self.blocked: str | None = None
+        self.on_blocked: list[Callable[[str | None], None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        await self.topology.start()
+        await self.queues.start()
+        for declared in self.queues:
+            vhost = self.topology.vhosts.get(declared.vhost)
+            if vhost is not None:
+                self._add(vhost, declared, declared_durable=True)
+        self.topology.restore_bindings()
+        if self._min_free_bytes:
+            self._spawn(self._watch_space())
+
+    async def close(self) -> None:
+        self.turn.run()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.queues.close()
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- queues --------------------------------------------------------------------------------------------------
+
+    def _add(self, vhost: VirtualHost, declared: DeclaredQueue, *, declared_durable: bool) -> Queue:
+        queue = Queue(
+            declared.name,
+            declared.vhost,
+            declared.cursor,
+            durable=declared.durable,
+            declared_durable=declared_durable,
+            auto_delete=declared.auto_delete,
+            exclusive_owner=declared.exclusive_owner,
+            arguments=table_from_json(declared.arguments),
+        )
+        vhost.add_queue(queue)
+        self.publishing.by_cursor[declared.cursor] = queue
+        return queue
+
+    async def declare_queue(self, vhost: VirtualHost, wish: QueueDeclaration, owner: object) -> Queue:
+        """The queue, made if it is not there; Refused if it is there otherwise."""
+        existing = vhost.queues.get(wish.name)
+        if existing is not None:
+            self.check_equivalent(existing, wish, owner)
+            return existing
+        try:
+            declared = await self.queues.declare(
+                wish.name,
+                wish.settings,
+                vhost=vhost.name,
+                durable=wish.durable,
+                exclusive_owner=wish.exclusive_owner,
+                auto_delete=wish.auto_delete,
+                arguments={name: to_json(value) for name, value in (wish.arguments or {}).items()},
+            )
+        except QueueLocked:
+            raise refusals.locked(wish.name, vhost.name) from None
+        except QueueTopicRefused as error:
+            raise refusals.precondition(str(error)) from None
+        except TooManyQueues as error:
+            raise Refused(Reason.RESOURCE_ERROR, str(error)) from None
+        existing = vhost.queues.get(wish.name)
+        if existing is not None:  # another connection declared it meanwhile
+            self.check_equivalent(existing, wish, owner)
+            return existing
+        return self._add(vhost, declared, declared_durable=wish.durable)
+
+    def may_open(self, vhost: VirtualHost, name: str) -> bool:
+        """Whether a topic of that name can be worked off as a queue."""
+        info = self._store.topic(name)
+        return vhost.name == DEFAULT_VHOST and info is not None and not info.internal and info.partitions == 1
+
+    async def open_queue(self, vhost: VirtualHost, topic: str) -> Queue:
+        """The queue on a topic that another protocol made. Its records stay in the topic when they are settled."""
+        declared = await self.queues.open_topic_as_queue(topic)
+        found = vhost.queues.get(declared.name)
+        return found if found is not None else self._add(vhost, declared, declared_durable=True)
+
+    def check_owner(self, queue: Queue, owner: object) -> None:
+        if queue.exclusive_owner is not None and queue.exclusive_owner is not owner:
+            raise refusals.locked(queue.name, queue.vhost)
+
+    def check_equivalent(self, existing: Queue, wish: QueueDeclaration, owner: object) -> None:
+        """Refused unless a queue is declared again just as it is."""
+        self.check_owner(existing, owner)
+        for argument, received, current in (
+            ("durable", wish.durable, existing.declared_durable),
+            ("auto_delete", wish.auto_delete, existing.auto_delete),
+        ):
+            if received != current:
+                shown = (f"'{str(received).lower()}'", f"'{str(current).lower()}'")
+                raise refusals.inequivalent(argument, "queue", wish.name, existing.vhost, *shown)
+        if (wish.exclusive_owner is not None) != existing.exclusive:
+            raise refusals.locked(existing.name, existing.vhost)
+        given, held = wish.arguments or {}, existing.arguments
+        for argument in _COMPARED:
+            default = "classic" if argument == "x-queue-type" else None
+            value, other = given.get(argument, default), held.get(argument, default)
+            if value != other:
+                shown = (refusals.shown(value), refusals.shown(other))
+                raise refusals.inequivalent(argument, "queue", wish.name, existing.vhost, *shown)
+
+    async def delete_queue(
+        self, vhost: VirtualHost, queue: Queue, *, if_unused: bool = False, if_empty: bool = False
+    ) -> int:
+        try:
+            return await self.queues.delete(queue.name, vhost.name, if_unused=if_unused, if_empty=if_empty)
+        except QueueInUse:
+            raise refusals.precondition(f"queue '{queue.name}' in vhost '{vhost.name}' in use") from None
+        except QueueNotEmpty:
+            raise refusals.precondition(f"queue '{queue.name}' in vhost '{vhost.name}' is not empty") from None
+
+    def delete_owned(self, owner: object) -> None:
+        """The owner of exclusive queues is gone: so are they."""
+        self._spawn(self.queues.drop_owner(owner))
+
+    def _on_deleted(self, declared: DeclaredQueue) -> None:
+        """A queue went: deleted, expired, unused, or its topic was."""
+        queue = self.publishing.by_cursor.pop(declared.cursor, None)
+        vhost = self.topology.vhosts.get(declared.vhost)
+        if queue is None or vhost is None:
+            return
+        try:
+            recorded = self.topology.forget_queue(vhost, queue)
+        except LogError as error:
+            logger.error("the bindings of queue %s are not removed from the log: %s", queue.name, error)
+            return
+        if recorded is not None:
+            self._spawn(_reported(recorded, queue.name))
+
+    # -- transactions --------------------------------------------------------------------------------------------
+
+    async def publish_atomically(self, letters: Sequence[tuple[Queue, Message]]) -> None:
+        """Append all of these and wait until they are stored."""
+        by_queue: dict[Queue, list[Message]] = {}
+        for queue, message in letters:
+            by_queue.setdefault(queue, []).append(message)
+        self.publishing.flush()
+        stored = [
+            queue.cursor.put(messages, Durability.DISK if queue.durable else Durability.NONE)
+            for queue, messages in by_queue.items()
+        ]
+        if stored:
+            await asyncio.gather(*stored)
+
+    async def settlements_stored(self) -> None:
+        """Wait until every settlement so far is on disk."""
+        await settled(self.queues.runtime.journal.commit())
+
+    # -- space ---------------------------------------------------------------------------------------------------
+
+    async def _watch_space(self) -> None:
+        while True:
+            try:
+                free = min(directory.usable_bytes for directory in await self._store.directories())
+                self._set_blocked("low on disk" if free < self._min_free_bytes else None)
+            except (LogError, OSError, ValueError) as error:
+                logger.error("free space cannot be told: %s", error)
+            await asyncio.sleep(SPACE_CHECK_S)
+
+    def _set_blocked(self, reason: str | None) -> None:
+        if reason != self.blocked:
+            self.blocked = reason
+            logger.warning("publications wait: %s" if reason else "publications go on", *([reason] if reason else []))
+            for tell in self.on_blocked:
+                tell(reason)
+
+
+async def _reported(recorded: asyncio.Future[Appended], name: str) -> None:
+    try:
+        await recorded
+    except LogError as error:
+        logger.error("the bindings of queue %s are not removed from the log: %s", name, error)

@@ -1,0 +1,391 @@
+"""The topology: virtual hosts, exchanges, bindings, users and permissions, as records of `__topology`, folded at start.
+
+    vhost:<name>                                   {}
+    exchange:["vhost","name"]                      {"kind", "durable", "auto_delete", "internal", "arguments"}
+    binding:["vhost","source","destination",…]     {"vhost", "source", "destination", "to_exchange", "routing_key", "arguments"}
+    user:<name>                                    {"password_hash", "hashing_algorithm", "tags"}
+    permission:["user","vhost"]                    {"configure", "write", "read"}
+
+A tombstone removes. Queues are the records of `queues`, topics those of the store. What is not durable (exchanges, their
+bindings, bindings to queues that are not durable) has no record and is gone after a restart.
+
+Every change is made in memory first and recorded in the same step, so the order of the records is the order of the
+changes; what it returns is done when the record is on disk, and a protocol answers its client after that. A crash between
+the two forgets a change that nobody was told of.
+
+Names, equality of declarations and what may be deleted follow RabbitMQ, texts included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Iterable, Sequence
+
+from trunkline.broker import refusals
+from trunkline.broker.arguments import Arguments, table_from_json, to_json
+from trunkline.broker.refusals import Reason, Refused
+from trunkline.broker.virtual_host import PREDECLARED, ExchangeInfo, Queue, VirtualHost
+from trunkline.clock import Clock
+from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
+from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.routing.errors import (
+    AccessRefused,
+    InvalidBinding,
+    InvalidPattern,
+    LimitReached,
+    RoutingError,
+    UnknownExchange,
+    UnknownExchangeKind,
+    UnknownQueue,
+)
+from trunkline.routing.router import Route
+from trunkline.security.users import Accounts, InvalidAccount, Permission, User
+
+logger = logging.getLogger(__name__)
+
+TOPOLOGY = TopicPartition("__topology", 0)
+DEFAULT_VHOST = "/"
+MAX_VHOSTS = 1_000
+_READ_BYTES = 1024 * 1024
+
+Recorded = asyncio.Future[Appended] | None  # None: nothing to wait for
+
+
+class Topology:
+    def __init__(self, store: LogStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.vhosts: dict[str, VirtualHost] = {}
+        self.accounts = Accounts()
+
+    # -- start ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Fold the records into exchanges and accounts. `restore_bindings` comes after the queues are there."""
+        documents: dict[str, dict[str, dict[str, object]]] = {}
+        offset = self._store.bounds(TOPOLOGY).log_start_offset
+        while True:
+            part = await self._store.read(TOPOLOGY, offset, _READ_BYTES)
+            if not part.records:
+                break
+            for header, batch in iter_batches(part.records):
+                offset = header.last_offset + 1
+                for record in iter_records(batch):
+                    if record.key is None or record.control:
+                        continue
+                    kind, _, name = record.key.decode("utf-8", "replace").partition(":")
+                    if kind not in _KINDS:
+                        continue
+                    if record.value is None:
+                        documents.setdefault(kind, {}).pop(name, None)
+                    else:
+                        documents.setdefault(kind, {})[name] = json.loads(record.value)
+        for name in documents.get("vhost", {}):
+            self.vhosts[name] = VirtualHost(name)
+        for key, document in documents.get("exchange", {}).items():
+            self._restore_exchange(key, document)
+        for name, document in documents.get("user", {}).items():
+            self.accounts.put_user(_user(name, document))
+        for key, document in documents.get("permission", {}).items():
+            user, vhost = json.loads(key)
+            if user in self.accounts.users:
+                self.accounts.put_permission(user, vhost, _permission(document))
+        self._bindings = list(documents.get("binding", {}).values())
+        if not self.vhosts:
+            self.accounts.add_default([DEFAULT_VHOST])
+            await asyncio.gather(
+                *(
+                    recorded
+                    for recorded in (
+                        self.add_vhost(DEFAULT_VHOST),
+                        *(self.put_user(user) for user in self.accounts.users.values()),
+                        *(self.put_permission(*key, held) for key, held in self.accounts.permissions.items()),
+                    )
+                    if recorded is not None
+                )
+            )
+
+    def _restore_exchange(self, key: str, document: dict[str, object]) -> None:
+        vhost_name, name = json.loads(key)
+        vhost = self.vhosts.get(vhost_name)
+        if vhost is None or name in vhost.exchanges:
+            return
+        info = ExchangeInfo(
+            name,
+            str(document["kind"]),
+            durable=True,
+            auto_delete=bool(document.get("auto_delete")),
+            internal=bool(document.get("internal")),
+            arguments=table_from_json(document.get("arguments")),
+        )
+        try:
+            vhost.add_exchange(info)
+        except RoutingError as error:
+            logger.error("exchange %s of vhost %s was not restored: %s", name, vhost_name, error)
+
+    def restore_bindings(self) -> None:
+        for document in self._bindings:
+            vhost = self.vhosts.get(str(document["vhost"]))
+            if vhost is None:
+                continue
+            try:
+                vhost.router.bind(
+                    str(document["source"]),
+                    str(document["destination"]),
+                    str(document["routing_key"]),
+                    table_from_json(document.get("arguments")),
+                    to_exchange=bool(document["to_exchange"]),
+                )
+            except (UnknownQueue, UnknownExchange):
+                continue  # the end of it went in the same instant as the broker
+            except RoutingError as error:
+                logger.error("a binding of vhost %s was not restored: %s", vhost.name, error)
+        self._bindings = []
+
+    _bindings: list[dict[str, object]] = []  # noqa: RUF012 (replaced, never changed)
+
+    # -- virtual hosts, users, permissions -----------------------------------------------------------------------
+
+    def add_vhost(self, name: str) -> Recorded:
+        if name in self.vhosts:
+            return None
+        if len(self.vhosts) >= MAX_VHOSTS:
+            raise Refused(Reason.RESOURCE_ERROR, f"there are {MAX_VHOSTS} virtual hosts already")
+        self.vhosts[name] = VirtualHost(name)
+        return self._record([(f"vhost:{name}", {})])
+
+    def remove_vhost(self, name: str) -> Recorded:
+        """Forget a virtual host without queues: its exchanges and bindings go with it."""
+        vhost = self.vhosts[name]
+        if vhost.queues:
+            raise refusals.precondition(f"vhost '{name}' has queues")
+        keys = [f"vhost:{name}"]
+        for info in vhost.exchanges.values():
+            if info.durable and info.name and info.name not in PREDECLARED:
+                keys.append(_exchange_key(name, info.name))
+                keys += [_binding_key(name, route) for route in vhost.router.bindings(info.name)]
+        del self.vhosts[name]
+        for key in [key for key in self.accounts.permissions if key[1] == name]:
+            del self.accounts.permissions[key]
+            keys.append(_permission_key(*key))
+        return self._record([(key, None) for key in keys])
+
+    def put_user(self, user: User) -> Recorded:
+        self.accounts.put_user(user)
+        document: dict[str, object] = {
+            "password_hash": user.password_hash,
+            "hashing_algorithm": user.hashing_algorithm,
+            "tags": list(user.tags),
+        }
+        return self._record([(f"user:{user.name}", document)])
+
+    def remove_user(self, name: str) -> Recorded:
+        gone = self.accounts.remove_user(name)
+        return self._record([(f"user:{name}", None), *((_permission_key(*key), None) for key in gone)])
+
+    def put_permission(self, user: str, vhost: str, permission: Permission) -> Recorded:
+        self.accounts.put_permission(user, vhost, permission)
+        document: dict[str, object] = {
+            "configure": permission.configure,
+            "write": permission.write,
+            "read": permission.read,
+        }
+        return self._record([(_permission_key(user, vhost), document)])
+
+    # -- exchanges -----------------------------------------------------------------------------------------------
+
+    def declare_exchange(self, vhost: VirtualHost, info: ExchangeInfo) -> Recorded:
+        existing = vhost.exchanges.get(info.name)
+        if existing is not None:
+            check_equivalent(existing, info, vhost.name)
+            return None
+        try:
+            vhost.add_exchange(info)
+        except UnknownExchangeKind:
+            raise Refused(Reason.COMMAND_INVALID, f"unknown exchange type '{info.routing_kind}'") from None
+        except LimitReached as error:
+            raise Refused(Reason.RESOURCE_ERROR, str(error)) from None
+        if not info.durable:
+            return None
+        document: dict[str, object] = {
+            "kind": info.kind,
+            "auto_delete": info.auto_delete,
+            "internal": info.internal,
+            "arguments": to_json(info.arguments),
+        }
+        return self._record([(_exchange_key(vhost.name, info.name), document)])
+
+    def delete_exchange(self, vhost: VirtualHost, name: str, *, if_unused: bool = False) -> Recorded:
+        info = vhost.exchanges.get(name)
+        if info is None:
+            return None  # as in RabbitMQ, deleting what is not there succeeds
+        if if_unused and vhost.router.has_bindings(name):
+            raise refusals.precondition(f"exchange '{name}' in vhost '{vhost.name}' in use")
+        gone = vhost.router.delete_exchange(name)
+        vhost.forget_exchange(name)
+        changes = [(_binding_key(vhost.name, route), None) for route in gone]
+        if info.durable:
+            changes.append((_exchange_key(vhost.name, name), None))
+        self._delete_unused(vhost, gone)
+        return self._record(changes)
+
+    def _delete_unused(self, vhost: VirtualHost, gone: Iterable[Route]) -> None:
+        """Exchanges that go with their last binding."""
+        for source in {route.source for route in gone}:
+            info = vhost.exchanges.get(source)
+            if info is not None and info.auto_delete and not vhost.router.has_bindings(source):
+                self.delete_exchange(vhost, source)
+
+    # -- bindings ------------------------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        vhost: VirtualHost,
+        source: str,
+        destination: str,
+        routing_key: str,
+        arguments: Arguments,
+        *,
+        to_exchange: bool = False,
+    ) -> Recorded:
+        route = Route(source, destination, to_exchange, routing_key, arguments)
+        try:
+            added = vhost.router.bind(source, destination, routing_key, arguments, to_exchange=to_exchange)
+        except RoutingError as error:
+            raise self._binding_refused(vhost, route, error) from None
+        if not added or not self._durable(vhost, route):
+            return None
+        document: dict[str, object] = {
+            "vhost": vhost.name,
+            "source": source,
+            "destination": destination,
+            "to_exchange": to_exchange,
+            "routing_key": routing_key,
+            "arguments": to_json(arguments),
+        }
+        return self._record([(_binding_key(vhost.name, route), document)])
+
+    def unbind(
+        self,
+        vhost: VirtualHost,
+        source: str,
+        destination: str,
+        routing_key: str,
+        arguments: Arguments,
+        *,
+        to_exchange: bool = False,
+    ) -> Recorded:
+        route = Route(source, destination, to_exchange, routing_key, arguments)
+        durable = self._durable(vhost, route)
+        try:
+            removed = vhost.router.unbind(source, destination, routing_key, arguments, to_exchange=to_exchange)
+        except RoutingError as error:
+            raise self._binding_refused(vhost, route, error) from None
+        if not removed:
+            return None
+        self._delete_unused(vhost, [route])
+        return self._record([(_binding_key(vhost.name, route), None)]) if durable else None
+
+    def forget_queue(self, vhost: VirtualHost, queue: Queue) -> Recorded:
+        """Remove a queue that is being deleted from the routes, with its bindings."""
+        if vhost.queues.get(queue.name) is not queue:
+            return None
+        gone = vhost.remove_queue(queue.name)
+        self._delete_unused(vhost, gone)
+        if not queue.durable:
+            return None
+        return self._record([(_binding_key(vhost.name, route), None) for route in gone])
+
+    def _durable(self, vhost: VirtualHost, route: Route) -> bool:
+        source = vhost.exchanges.get(route.source)
+        if route.to_exchange:
+            target = vhost.exchanges.get(route.destination)
+            return source is not None and target is not None and source.durable and target.durable
+        queue = vhost.queues.get(route.destination)
+        return source is not None and queue is not None and source.durable and queue.durable
+
+    def _binding_refused(self, vhost: VirtualHost, route: Route, error: RoutingError) -> Refused:
+        if isinstance(error, UnknownQueue):
+            return refusals.not_found("queue", route.destination, vhost.name)
+        if isinstance(error, UnknownExchange):
+            missing = route.source if route.source not in vhost.exchanges else route.destination
+            return refusals.not_found("exchange", missing, vhost.name)
+        if isinstance(error, AccessRefused):
+            return refusals.access_refused("operation not permitted on the default exchange")
+        if isinstance(error, InvalidBinding | InvalidPattern):
+            return refusals.precondition(str(error))
+        return Refused(Reason.RESOURCE_ERROR, str(error))
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def _record(self, changes: Sequence[tuple[str, dict[str, object] | None]]) -> Recorded:
+        if not changes:
+            return None
+        records = [
+            NewRecord(key.encode(), None if document is None else json.dumps(document, separators=(",", ":")).encode())
+            for key, document in changes
+        ]
+        batch = build_batch(records, timestamp_ms=self._clock.wall_ms())
+        return self._store.append(TOPOLOGY, batch, Durability.DISK)
+
+
+async def settled(recorded: Awaitable[Appended] | None) -> None:
+    """Wait until a change is on disk."""
+    if recorded is not None:
+        await recorded
+
+
+_KINDS = frozenset({"vhost", "exchange", "binding", "user", "permission"})
+
+
+def check_equivalent(existing: ExchangeInfo, info: ExchangeInfo, vhost: str) -> None:
+    """Refused unless an exchange is declared again just as it is."""
+    for argument, received, current in (
+        ("type", info.kind, existing.kind),
+        ("durable", info.durable, existing.durable),
+        ("auto_delete", info.auto_delete, existing.auto_delete),
+        ("internal", info.internal, existing.internal),
+    ):
+        if received != current:
+            shown = (f"'{str(received).lower()}'", f"'{str(current).lower()}'")
+            raise refusals.inequivalent(argument, "exchange", info.name, vhost, *shown)
+    for argument in ("alternate-exchange", "x-delayed-type"):
+        given, held = info.arguments.get(argument), existing.arguments.get(argument)
+        if given != held:
+            raise refusals.inequivalent(
+                argument, "exchange", info.name, vhost, refusals.shown(given), refusals.shown(held)
+            )
+
+
+def _exchange_key(vhost: str, name: str) -> str:
+    return "exchange:" + json.dumps([vhost, name])
+
+
+def _permission_key(user: str, vhost: str) -> str:
+    return "permission:" + json.dumps([user, vhost])
+
+
+def _binding_key(vhost: str, route: Route) -> str:
+    arguments = json.dumps(to_json(route.arguments), sort_keys=True) if route.arguments else ""
+    kind = "exchange" if route.to_exchange else "queue"
+    return "binding:" + json.dumps([vhost, route.source, kind, route.destination, route.routing_key, arguments])
+
+
+def _user(name: str, document: dict[str, object]) -> User:
+    tags = document.get("tags")
+    try:
+        return User(
+            name,
+            str(document.get("password_hash", "")),
+            str(document.get("hashing_algorithm", "")),
+            tuple(map(str, tags)) if isinstance(tags, list) else (),
+        )
+    except InvalidAccount:
+        logger.exception("user %s cannot log in: its record is damaged", name)
+        return User(name)
+
+
+def _permission(document: dict[str, object]) -> Permission:
+    return Permission(str(document["configure"]), str(document["write"]), str(document["read"]))

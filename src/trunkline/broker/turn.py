@@ -1,0 +1,73 @@
+"""The turn: what is put off to the end of one pass of the event loop, so that it is done once for all that asks for it.
+
+Reads that the loop finds ready are handled one after the other; each collects publications, acknowledgements and output.
+At the end of that pass come, in this order: what was collected (appends, settlements), the dealing of messages to
+consumers, and the writing of output. So a turn has one append per queue, one record of what was settled, and one write per
+connection, however many frames were read.
+
+Who has asked for something already must not ask again before it has run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+Work = Callable[[], None]
+
+
+class Turn:
+    __slots__ = ("_collected", "_loop", "_output", "_running", "_scheduled", "deal")
+
+    def __init__(self, deal: Work = lambda: None) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.deal = deal  # hands messages to consumers
+        self._collected: list[Work] = []
+        self._output: list[Work] = []
+        self._scheduled = False
+        self._running = False
+
+    def collect(self, work: Work) -> None:
+        self._collected.append(work)
+        self._schedule()
+
+    def output(self, work: Work) -> None:
+        self._output.append(work)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._running:
+            self._scheduled = True
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self.run)
+
+    def run(self) -> None:
+        """Do what waits, and what comes up while doing it. Called by the loop; tests call it too."""
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._collected or self._output:
+                if self._collected:
+                    work, self._collected = self._collected, []
+                    _do(work)
+                    _do([self.deal])
+                    if self._collected:  # a queue dead-lettered what it could not deal
+                        continue
+                work, self._output = self._output, []
+                _do(work)
+        finally:
+            self._scheduled = False
+            self._running = False
+
+
+def _do(works: list[Work]) -> None:
+    for work in works:
+        try:
+            work()
+        except Exception:
+            logger.exception("work at the end of a turn failed")

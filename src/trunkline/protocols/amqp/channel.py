@@ -1,0 +1,333 @@
+"""A channel: publications, deliveries and their settlement, consumers, confirms, transactions.
+
+Rules kept:
+
+1. A channel is used in order: each method takes effect before the next is looked at. Publications and settlements take
+   effect together at the end of the turn; everything that could see the difference (`queue.declare`, `basic.get`, a
+   commit) first has them carried out.
+2. Delivery tags count up from 1. A tag is settled once; settling one that is unknown ends the channel (406).
+3. A return for an unroutable mandatory publication leaves before the publication's confirm.
+4. When a channel ends, what it held goes back to the queues in order, marked as redelivered.
+
+In `confirm` mode publications are numbered and confirmed (`confirms`); in `tx` mode publications and settlements wait for
+the commit (`transaction`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING
+
+from trunkline.broker.refusals import Reason, Refused
+from trunkline.broker.virtual_host import Queue
+from trunkline.cursors.queue import Delivery, Message, QueueCursor
+from trunkline.cursors.queue.errors import QueueError, ScheduleFull
+from trunkline.log.store import Durability
+from trunkline.protocols.amqp import methods as m
+from trunkline.protocols.amqp.codec import encode_return
+from trunkline.protocols.amqp.confirms import Confirms
+from trunkline.protocols.amqp.consumer import Consumer
+from trunkline.protocols.amqp.errors import (
+    ACCESS_REFUSED,
+    NO_ROUTE,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    FrameError,
+)
+from trunkline.protocols.amqp.frames import Publish
+from trunkline.protocols.amqp.mapping import Envelope
+from trunkline.protocols.amqp.transaction import Transaction
+from trunkline.routing.errors import AccessRefused, RoutingError, UnknownExchange
+from trunkline.security.users import Access
+
+if TYPE_CHECKING:
+    from trunkline.protocols.amqp.session import Session
+
+PUBLISH = (60, 40)
+REPLY_TO = "amq.rabbitmq.reply-to"
+REPLY_TO_PREFIX = REPLY_TO + "."
+_UNROUTABLE = "NO_ROUTE"
+
+Later = Coroutine[object, object, None] | None  # what a method still has to wait for
+
+
+class Channel:
+    __slots__ = (
+        "_origin_wanted", "_released_before", "confirms", "consumer_prefetch", "consumers", "flowing", "last_queue",
+        "next_tag", "number", "open", "prefetch", "reply_tag", "reply_token", "session", "transaction", "unsettled",
+    )  # fmt: skip
+
+    def __init__(self, session: Session, number: int) -> None:
+        self.session = session
+        self.number = number
+        self.open = True
+        self.flowing = True
+        self.prefetch = 0  # of all consumers together
+        self.consumer_prefetch = 0  # of each consumer that comes
+        self.consumers: dict[str, Consumer] = {}
+        self.next_tag = 1
+        self.unsettled: dict[int, Delivery] = {}
+        self._released_before = 1  # no tag below this is unsettled
+        self.last_queue = ""  # what an empty queue name means
+        self.confirms: Confirms | None = None
+        self.transaction: Transaction | None = None
+        self.reply_tag: str | None = None  # the consumer of direct replies
+        self.reply_token = ""
+
+    # -- publishing ----------------------------------------------------------------------------------------------
+
+    def publish(self, event: Publish) -> None:
+        session = self.session
+        envelope = session.envelopes.by_publication.get((event.exchange, event.routing_key, event.properties))
+        if envelope is None:
+            envelope = session.envelopes.of_publication(event.exchange, event.routing_key, event.properties)
+        vhost = session.vhost
+        if event.exchange not in session.writable_exchanges:
+            self._check_write(event.exchange)
+        if event.immediate:
+            raise FrameError(NOT_IMPLEMENTED, "immediate=true", *PUBLISH)
+        if not envelope.plain:
+            envelope = self._check_properties(envelope)
+        queues = envelope.queues if envelope.route_version == vhost.version else self._route(envelope, event)
+        if self.transaction is not None:
+            self.transaction.publish(envelope, event.body, queues, event.mandatory)
+            return
+        confirms = self.confirms
+        sequence = confirms.add(len(event.body)) if confirms is not None else 0
+        if confirms is not None:
+            session.publishing.notify(self)
+        if not queues:
+            if not self._reply_directly(envelope, event.body) and event.mandatory:
+                self.return_unroutable(envelope, event.body)
+            return
+        if vhost.delayed_exchanges and event.exchange in vhost.delayed_exchanges and (envelope.delay_ms or 0) > 0:
+            self._delay(queues, envelope, event.body)
+            return
+        message = self.message_of(envelope, event.body)
+        for queue in queues:
+            if confirms is None:
+                session.publishing.add(queue, message)
+            else:
+                confirms.queues[queue] = None
+                session.publishing.add(
+                    queue,
+                    message,
+                    disk=envelope.persistent and queue.durable,
+                    origin=(self, sequence) if queue.may_reject else None,
+                )
+
+    def message_of(self, envelope: Envelope, body: bytes) -> Message:
+        now_ms = self.session.now_ms
+        expires_ms = None if envelope.expiration_ms is None else now_ms + envelope.expiration_ms
+        return Message(body, envelope.section, None, now_ms, expires_ms, envelope.priority, envelope.persistent)
+
+    def _check_write(self, exchange: str) -> None:
+        self.session.check_access(Access.WRITE, "exchange", exchange, "amq.default")
+        self.session.writable_exchanges.add(exchange)
+
+    def _check_properties(self, envelope: Envelope) -> Envelope:
+        user = envelope.user_id
+        if user is not None and user != self.session.user:
+            text = f"user_id property set to '{user}' but authenticated user was '{self.session.user}'"
+            raise FrameError(PRECONDITION_FAILED, text, *PUBLISH)
+        if envelope.expiration is not None and envelope.expiration_ms is None:
+            raise FrameError(PRECONDITION_FAILED, f"invalid expiration '{envelope.expiration}': no_integer", *PUBLISH)
+        if envelope.reply_to == REPLY_TO:
+            if self.reply_tag is None:
+                raise FrameError(PRECONDITION_FAILED, "fast reply consumer does not exist", *PUBLISH)
+            return envelope.with_properties(reply_to=self.reply_token)
+        return envelope
+
+    def _route(self, envelope: Envelope, event: Publish) -> tuple[Queue, ...]:
+        vhost = self.session.vhost
+        try:
+            if envelope.copies:
+                fields = self.session.fields_of(envelope, event.body)
+                if event.exchange in vhost.exchanges and vhost.exchanges[event.exchange].internal:
+                    raise AccessRefused("")
+                return vhost.router.forward(event.exchange, (event.routing_key, *envelope.copies), fields)
+            queues = vhost.route_by_key(event.exchange, event.routing_key)
+            if queues is None:
+                return vhost.route(event.exchange, event.routing_key, self.session.fields_of(envelope, event.body))
+        except UnknownExchange:
+            raise FrameError(NOT_FOUND, f"no exchange '{event.exchange}' in vhost '{vhost.name}'", *PUBLISH) from None
+        except AccessRefused:
+            text = f"cannot publish to internal exchange '{event.exchange}' in vhost '{vhost.name}'"
+            raise FrameError(ACCESS_REFUSED, text, *PUBLISH) from None
+        except RoutingError as error:
+            raise FrameError(PRECONDITION_FAILED, str(error), *PUBLISH) from None
+        envelope.queues = queues
+        envelope.route_version = vhost.version
+        return queues
+
+    def _delay(self, queues: Iterable[Queue], envelope: Envelope, body: bytes) -> None:
+        at_ms = self.session.now_ms + (envelope.delay_ms or 0)
+        message = self.message_of(envelope, body)
+        for queue in queues:
+            disk = self.confirms is not None and envelope.persistent and queue.durable
+            try:
+                queue.cursor.schedule(message, at_ms, Durability.DISK if disk else Durability.OS)
+            except ScheduleFull as error:
+                raise FrameError(PRECONDITION_FAILED, str(error), *PUBLISH) from None
+
+    def return_unroutable(self, envelope: Envelope, body: bytes) -> None:
+        self.session.send(
+            encode_return(
+                self.number,
+                NO_ROUTE,
+                _UNROUTABLE,
+                envelope.exchange,
+                envelope.routing_key,
+                envelope.properties,
+                body,
+                self.session.frame_max_bytes,
+            )
+        )
+
+    def _reply_directly(self, envelope: Envelope, body: bytes) -> bool:
+        """Hand a direct reply to the channel that waits for it. True if there is one."""
+        if envelope.exchange or not envelope.routing_key.startswith(REPLY_TO_PREFIX):
+            return False
+        channel = self.session.replies.get(envelope.routing_key)
+        if channel is None or channel.reply_tag is None:
+            return False
+        channel.session.deliver_reply(channel, envelope, body)
+        return True
+
+    # -- confirms: the broker's Publisher --------------------------------------------------------------------------
+
+    def stored(self) -> None:
+        if self.confirms is not None and self.open:
+            self.confirms.end_turn()
+            self.session.check_unconfirmed()
+
+    def rejected(self, sequence: int) -> None:
+        if self.confirms is not None:
+            self.confirms.reject(sequence)
+
+    # -- settlement ----------------------------------------------------------------------------------------------
+
+    def acknowledge(self, tag: int, multiple: bool) -> None:
+        taken = self._take(tag, multiple, 80)
+        if self.transaction is not None:
+            self.transaction.acknowledge(taken)
+        else:
+            self.session.settle_acknowledged(self, taken)
+
+    def refuse(self, tag: int, multiple: bool, requeue: bool, method_id: int) -> None:
+        taken = self._take(tag, multiple, method_id)
+        if self.transaction is not None:
+            self.transaction.refuse(taken, requeue)
+        else:
+            self.settle_refused([delivery for _, delivery in taken], requeue)
+
+    def settle_refused(self, deliveries: list[Delivery], requeue: bool) -> None:
+        for cursor, offsets in by_cursor(deliveries).items():
+            if requeue:
+                cursor.release(offsets)
+            else:
+                cursor.reject(offsets)
+        self.freed(deliveries)
+
+    def _take(self, tag: int, multiple: bool, method_id: int) -> list[tuple[int, Delivery]]:
+        unsettled = self.unsettled
+        if not multiple:
+            delivery = unsettled.pop(tag, None)
+            if delivery is None:
+                raise FrameError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, method_id)
+            return [(tag, delivery)]
+        if tag == 0:
+            tag = self.next_tag - 1
+        elif tag not in unsettled:
+            raise FrameError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, method_id)
+        # Each tag is looked at once in the life of a channel.
+        span = range(self._released_before, tag + 1)
+        self._released_before = max(self._released_before, tag + 1)
+        return [(each, unsettled.pop(each)) for each in span if each in unsettled]
+
+    def put_back(self, taken: Iterable[tuple[int, Delivery]]) -> None:
+        """Settlements that a rollback undoes: the client may settle these deliveries again."""
+        self.unsettled.update(taken)
+        self.unsettled = dict(sorted(self.unsettled.items()))
+        self._released_before = next(iter(self.unsettled), self._released_before)
+
+    def freed(self, deliveries: Iterable[Delivery]) -> None:
+        """These no longer count against a prefetch."""
+        for delivery in deliveries:
+            consumer = delivery.consumer
+            if isinstance(consumer, Consumer):
+                consumer.unsettled -= 1
+        if self.prefetch:
+            self.wake()
+
+    def recover(self) -> None:
+        """Give everything unsettled back to its queue. Redelivery to the same consumer alone is not offered."""
+        deliveries = list(self.unsettled.values())
+        self.unsettled.clear()
+        self.settle_refused(deliveries, requeue=True)
+
+    # -- consuming -----------------------------------------------------------------------------------------------
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        try:
+            consumer.queue.cursor.add_consumer(consumer, no_ack=consumer.no_ack, exclusive=consumer.exclusive)
+        except QueueError:
+            queue = consumer.queue
+            text = f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use"
+            raise Refused(Reason.ACCESS_REFUSED, text) from None
+        self.consumers[consumer.tag] = consumer
+
+    def cancel_consumer(self, tag: str) -> None:
+        """Remove a consumer at its client's wish; what it holds stays with the channel."""
+        if tag == self.reply_tag:
+            self.forget_replies()
+            return
+        consumer = self.consumers.pop(tag, None)
+        if consumer is not None:
+            consumer.queue.cursor.remove_consumer(consumer)
+
+    def consumer_cancelled(self, consumer: Consumer) -> None:
+        """The queue is gone."""
+        if self.consumers.pop(consumer.tag, None) is None:
+            return
+        gone = [tag for tag, held in self.unsettled.items() if held.queue is consumer.queue.cursor]
+        for tag in gone:
+            del self.unsettled[tag]
+        if self.open and self.session.notify_cancel:
+            self.session.send_method(self.number, m.BasicCancel(consumer.tag, True))
+
+    def forget_replies(self) -> None:
+        self.session.replies.pop(self.reply_token, None)
+        self.reply_tag = None
+        self.reply_token = ""
+
+    def wake(self) -> None:
+        """There may be credit again."""
+        for cursor in {consumer.queue.cursor for consumer in self.consumers.values()}:
+            cursor.wake()
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.open = False
+        if self.reply_tag is not None:
+            self.forget_replies()
+        for consumer in self.consumers.values():
+            consumer.queue.cursor.remove_consumer(consumer)
+        self.consumers.clear()
+        deliveries = list(self.unsettled.values())
+        if self.transaction is not None:
+            deliveries += self.transaction.held()
+            self.transaction = None
+        self.unsettled.clear()
+        for cursor, offsets in by_cursor(deliveries).items():
+            cursor.release(offsets)
+
+
+def by_cursor(deliveries: Iterable[Delivery]) -> dict[QueueCursor, list[int]]:
+    found: dict[QueueCursor, list[int]] = {}
+    for delivery in deliveries:
+        found.setdefault(delivery.queue, []).append(delivery.offset)
+    return found

@@ -1,0 +1,104 @@
+"""A consumer: what basic.consume starts. It takes from a queue's cursor as much as its prefetch and its client allow.
+
+Deliveries of a turn are encoded in one go. With `no_ack` the cursor has settled them already; otherwise they
+stay with the channel until the client settles them. A client that does not take its deliveries off the connection gets
+no more of them: the consumer has no credit while the connection is not writable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trunkline.broker.virtual_host import Queue
+from trunkline.cursors.queue import Delivery
+from trunkline.protocols.amqp.codec import Message as Content
+from trunkline.protocols.amqp.codec import encode_deliveries
+from trunkline.protocols.amqp.mapping import Envelope
+
+if TYPE_CHECKING:
+    from trunkline.protocols.amqp.channel import Channel
+
+
+class Consumer:
+    """One consumer of one queue, in the terms of the cursor's `QueueConsumer`."""
+
+    __slots__ = (
+        "_raw_tag", "arguments", "channel", "counts_deliveries", "exclusive", "no_ack", "prefetch", "priority", "queue",
+        "tag", "unsettled",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        *,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        priority: int,
+        arguments: dict[str, object],
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = 0 if no_ack else prefetch
+        self.priority = priority
+        self.arguments = arguments
+        self.unsettled = 0
+        self.counts_deliveries = queue.arguments.get("x-queue-type") == "quorum"
+        self._raw_tag = tag.encode()
+
+    def credit(self) -> int:
+        channel = self.channel
+        session = channel.session
+        if not session.writable or not channel.open or not channel.flowing:
+            return 0
+        limits = session.limits
+        if self.no_ack:
+            return limits.turn_deliveries
+        left = limits.max_unsettled_per_channel - len(channel.unsettled)
+        if self.prefetch:
+            left = min(left, self.prefetch - self.unsettled)
+        if channel.prefetch:
+            left = min(left, channel.prefetch - len(channel.unsettled))
+        return max(0, min(left, limits.turn_deliveries))
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        channel = self.channel
+        session = channel.session
+        known = session.envelopes.by_section
+        first_tag = channel.next_tag
+        channel.next_tag += len(deliveries)
+        contents: list[Content] = []
+        for delivery in deliveries:
+            message = delivery[1]
+            envelope = known.get(message[1])
+            if envelope is None:
+                envelope = session.envelopes.of_record(message[1])
+            if envelope.from_amqp and not self.counts_deliveries:
+                contents.append((envelope.exchange, envelope.routing_key, delivery[2], envelope.properties, message[0]))
+            else:
+                contents.append(self.content_of(envelope, delivery))
+        session.send(encode_deliveries(channel.number, self._raw_tag, first_tag, contents, session.frame_max_bytes))
+        if not self.no_ack:
+            self.unsettled += len(deliveries)
+            channel.unsettled.update(zip(range(first_tag, channel.next_tag), deliveries, strict=True))
+
+    def content_of(self, envelope: Envelope, delivery: Delivery) -> Content:
+        return content_of(envelope, delivery, self.queue, count=self.counts_deliveries)
+
+    def cancelled(self, reason: str) -> None:
+        """The queue is gone, or took the consumer's place from it."""
+        self.channel.consumer_cancelled(self)
+
+
+def content_of(envelope: Envelope, delivery: Delivery, queue: Queue, *, count: bool) -> Content:
+    """A message whose envelope is not AMQP's own, or which must show how often it was delivered."""
+    properties = envelope.properties
+    if count and delivery.delivery_count > 1:
+        properties = envelope.with_header("x-delivery-count", delivery.delivery_count - 1)
+    routing_key = envelope.routing_key if envelope.from_amqp else queue.name
+    return envelope.exchange, routing_key, delivery.redelivered, properties, delivery.message.value

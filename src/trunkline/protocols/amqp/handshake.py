@@ -1,0 +1,96 @@
+"""Opening a connection: start, (secure), tune, open; and what the two sides agree on.
+
+    client                         server
+    AMQP 0 0 9 1          →
+                          ←        connection.start (properties, mechanisms)
+    start-ok (mechanism)  →
+                          ←        connection.tune (channel max, frame max, heartbeat)
+    tune-ok, open (vhost) →
+                          ←        connection.open-ok
+
+`PLAIN` and `AMQPLAIN` are offered. A failed login is answered with connection.close 403 if the client says that it
+understands that (`authentication_failure_close`), else the socket is just closed; either way after the same work.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import NamedTuple
+
+from trunkline.protocols.amqp.errors import NOT_ALLOWED, SYNTAX_ERROR, FrameError
+from trunkline.protocols.amqp.frames import MIN_FRAME_MAX_BYTES
+from trunkline.protocols.amqp.limits import AmqpLimits
+from trunkline.protocols.amqp.methods import ConnectionStart, ConnectionTune, ConnectionTuneOk
+from trunkline.protocols.amqp.values import FieldValue, decode_table
+from trunkline.version import VERSION
+
+MECHANISMS = ("PLAIN", "AMQPLAIN")
+# Clients decide by the product's version which methods they may use (celery and kombu do); this is the one whose
+# behaviour we follow, and `product` says who we are.
+BEHAVES_LIKE = "3.10.8"
+CAPABILITIES: dict[str, FieldValue] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "direct_reply_to": True,
+}
+
+
+class Credentials(NamedTuple):
+    user: str
+    password: bytes
+
+
+class Agreed(NamedTuple):
+    channel_max: int
+    frame_max_bytes: int
+    heartbeat_s: int
+
+
+def start_method(cluster_name: str) -> ConnectionStart:
+    properties: dict[str, FieldValue] = {
+        "product": "Trunkline",
+        "version": BEHAVES_LIKE,
+        "trunkline_version": VERSION,
+        "platform": f"Python {platform.python_version()}",
+        "information": "One log, every way to message",
+        "cluster_name": cluster_name,
+        "capabilities": CAPABILITIES,
+    }
+    return ConnectionStart(0, 9, properties, " ".join(MECHANISMS).encode(), b"en_US")
+
+
+def tune_method(limits: AmqpLimits) -> ConnectionTune:
+    return ConnectionTune(limits.channel_max, limits.frame_max_bytes, limits.heartbeat_s)
+
+
+def read_credentials(mechanism: str, response: bytes) -> Credentials:
+    """What the client presented; FrameError if that cannot be read or the mechanism is not offered."""
+    if mechanism == "PLAIN":
+        parts = response.split(b"\0")
+        if len(parts) != 3:
+            raise FrameError(SYNTAX_ERROR, "a PLAIN response has three parts", 10, 11)
+        return Credentials(parts[1].decode("utf-8", "replace"), parts[2])
+    if mechanism == "AMQPLAIN":
+        table = decode_table(response)
+        login, password = table.get("LOGIN"), table.get("PASSWORD")
+        if not isinstance(login, str) or not isinstance(password, str | bytes):
+            raise FrameError(SYNTAX_ERROR, "an AMQPLAIN response has LOGIN and PASSWORD", 10, 11)
+        return Credentials(login, password.encode() if isinstance(password, str) else password)
+    raise FrameError(NOT_ALLOWED, f"unknown authentication mechanism '{mechanism}'", 10, 11)
+
+
+def agree(limits: AmqpLimits, asked: ConnectionTuneOk) -> Agreed:
+    """The client's choice; 0 means no wish. FrameError if it asks for more than it was offered."""
+    if asked.frame_max and asked.frame_max < MIN_FRAME_MAX_BYTES:
+        raise FrameError(NOT_ALLOWED, f"negotiated frame_max = {asked.frame_max} is lower than the minimum allowed value ({MIN_FRAME_MAX_BYTES})", 10, 31)  # fmt: skip
+    if asked.frame_max > limits.frame_max_bytes:
+        raise FrameError(NOT_ALLOWED, f"negotiated frame_max = {asked.frame_max} is higher than the maximum allowed value ({limits.frame_max_bytes})", 10, 31)  # fmt: skip
+    if asked.channel_max > limits.channel_max:
+        raise FrameError(NOT_ALLOWED, f"negotiated channel_max = {asked.channel_max} is higher than the maximum allowed value ({limits.channel_max})", 10, 31)  # fmt: skip
+    return Agreed(asked.channel_max or limits.channel_max, asked.frame_max or limits.frame_max_bytes, asked.heartbeat)

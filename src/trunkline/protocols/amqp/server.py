@@ -1,0 +1,222 @@
+"""The AMQP listener: the only file of this protocol with a socket in it.
+
+Reading. All connections share one scratch buffer: `get_buffer`, the read and `buffer_updated` happen without a pause
+between them, so an idle connection owns no buffer; what is incomplete is kept by the session's parser, which bounds it.
+
+Back-pressure. A connection is not read while its session has something to finish first (a declaration, a commit), while
+too many of its publications wait for the disk, or while the broker is short of space and it publishes. A client that does
+not take its deliveries off the connection gets no more once `write_high_water_bytes` wait for it, but its
+acknowledgements are still read: a client may be sending them before it reads on. Only when answers to what it asks for
+come to `_STOP_READING_FACTOR` times as much is it not read either.
+
+Time. Once a second every session looks at its heartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+
+from trunkline.broker.core import BrokerCore
+from trunkline.protocols.amqp.limits import AmqpLimits
+from trunkline.protocols.amqp.service import Service
+from trunkline.protocols.amqp.session import Session
+
+logger = logging.getLogger(__name__)
+
+_SCRATCH_BYTES = 256 * 1024
+_TICK_S = 1.0
+_CLOSE_S = 2.0
+_STOP_READING_FACTOR = 4
+
+
+class AmqpServer:
+    """Accepts connections on one address."""
+
+    def __init__(self, broker: BrokerCore, limits: AmqpLimits | None = None) -> None:
+        self.broker = broker
+        self.service = Service(broker, limits)
+        self.connections: set[Connection] = set()
+        self.scratch_view = memoryview(bytearray(_SCRATCH_BYTES))
+        self.refused = 0
+        self._server: asyncio.Server | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=4096)
+        self._ticker = loop.call_later(_TICK_S, self._tick, loop)
+        self.service.messaging.on_blocked.append(self._tell_blocked)
+        bound = self._server.sockets[0].getsockname()
+        return str(bound[0]), int(bound[1])
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_ms = self.broker.clock.monotonic_ms()
+        for connection in list(self.connections):
+            connection.tick(now_ms)
+        self._ticker = loop.call_later(_TICK_S, self._tick, loop)
+
+    def _tell_blocked(self, reason: str | None) -> None:
+        for connection in list(self.connections):
+            connection.tell_blocked(reason)
+
+    async def close(self) -> None:
+        """Tell every client, give them a moment to answer, then go."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._server is not None:
+            self._server.close()
+        loop = asyncio.get_running_loop()
+        for connection in list(self.connections):
+            connection.shut_down()
+        deadline = loop.time() + _CLOSE_S
+        while self.connections and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort()
+        while self.connections and loop.time() < deadline + _CLOSE_S:
+            await asyncio.sleep(0.01)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client. Bytes in to the session, bytes from the session out."""
+
+    __slots__ = ("_closing", "_reading", "_server", "_session", "_transport", "_unsent_bytes")
+
+    def __init__(self, server: AmqpServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._session: Session | None = None
+        self._reading = True
+        self._closing = False
+        self._unsent_bytes = 0
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        server = self._server
+        if len(server.connections) >= server.broker.limits.max_connections:
+            server.refused += 1
+            logger.warning("refused a connection: max_connections=%d is reached", server.broker.limits.max_connections)
+            transport.abort()
+            return
+        server.connections.add(self)
+        self._transport = transport
+        high = server.service.limits.write_high_water_bytes
+        transport.set_write_buffer_limits(high=high, low=high // 4)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = transport.get_extra_info("peername")
+        host, port = (str(peer[0]), peer[1]) if isinstance(peer, tuple) else ("unknown", 0)
+        self._session = Session(server.service, self, peer=f"{host}:{port}", loopback=_is_loopback(host))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.discard(self)
+        self._forget_unsent()
+        session, self._session = self._session, None
+        if session is not None:
+            session.connection_lost()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def shut_down(self) -> None:
+        if self._session is not None:
+            self._session.force_close("broker forced connection closure with reason 'shutdown'")
+
+    def tick(self, now_ms: float) -> None:
+        if self._session is not None:
+            self._session.tick(now_ms)
+
+    def tell_blocked(self, reason: str | None) -> None:
+        if self._session is not None:
+            self._session.tell_blocked(reason)
+
+    # -- in ------------------------------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._server.scratch_view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        session = self._session
+        if session is None or self._closing:
+            return
+        try:
+            session.receive(self._server.scratch_view[:nbytes])
+        except Exception:
+            logger.exception("closing the connection from %s", session.peer)
+            self.abort()
+            return
+        if self._reading and not self._may_read(session):
+            self._pause_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def _may_read(self, session: Session) -> bool:
+        if not session.readable:
+            return False
+        if session.writable or self._transport is None:
+            return True
+        most_bytes = _STOP_READING_FACTOR * self._server.service.limits.write_high_water_bytes
+        return self._transport.get_write_buffer_size() < most_bytes
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def readable_again(self) -> None:
+        session = self._session
+        if self._reading or session is None or not self._may_read(session):
+            return
+        if self._transport is not None and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
+
+    # -- out -----------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.write(data)
+
+    def close(self) -> None:
+        """Close once everything is sent; at once when the client does not take it, or it would never end."""
+        self._closing = True
+        if self._transport is not None:
+            if self._session is not None and not self._session.writable:
+                self._transport.abort()
+            else:
+                self._transport.close()
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.set_writable(False)
+        assert self._transport is not None
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._server.broker.unsent_bytes += self._unsent_bytes
+
+    def resume_writing(self) -> None:
+        self._forget_unsent()
+        if self._session is not None:
+            self._session.set_writable(True)
+            self.readable_again()
+
+    def _forget_unsent(self) -> None:
+        self._server.broker.unsent_bytes -= self._unsent_bytes
+        self._unsent_bytes = 0
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

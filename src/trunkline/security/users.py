@@ -1,0 +1,160 @@
+"""Users, their passwords, and what they may do in each virtual host.
+
+A password is kept as RabbitMQ keeps it, so that its exported definitions can be imported and ours by it:
+
+    base64( salt, 4 bytes | digest of (salt | password in UTF-8) )
+
+with SHA-256 unless the record names another of RabbitMQ's three algorithms. A user without a hash cannot log in with a
+password. A permission is three regular expressions per user and virtual host, matched against the name of the queue or
+exchange: `configure` to declare and delete, `write` to publish and bind to, `read` to consume, purge and bind from. As in
+RabbitMQ an expression matches anywhere in the name, and the empty one matches the empty name alone.
+
+Nothing here does I/O: `Accounts` is memory that the topology folds its records into. Invariant: a permission exists only
+for a user that does. Bounded by `MAX_USERS` and `MAX_EXPRESSION_CHARS`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+MAX_USERS: Final = 10_000
+MAX_EXPRESSION_CHARS: Final = 1_024
+SALT_BYTES: Final = 4
+SHA256: Final = "rabbit_password_hashing_sha256"
+ADMINISTRATOR: Final = "administrator"
+DEFAULT_USER: Final = "guest"
+
+_DIGESTS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    SHA256: lambda data: hashlib.sha256(data).digest(),
+    "rabbit_password_hashing_sha512": lambda data: hashlib.sha512(data).digest(),
+    "rabbit_password_hashing_md5": lambda data: hashlib.md5(data, usedforsecurity=False).digest(),
+}
+
+
+class InvalidAccount(ValueError):
+    """A user or permission that cannot be stored; the text says why."""
+
+
+class Access(Enum):
+    CONFIGURE = "configure"
+    WRITE = "write"
+    READ = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    password_hash: str = ""
+    hashing_algorithm: str = SHA256
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name or len(self.name.encode()) > 255:
+            raise InvalidAccount("a user's name has 1 to 255 bytes")
+        if self.hashing_algorithm not in _DIGESTS:
+            raise InvalidAccount(f"{self.hashing_algorithm!r} is none of {', '.join(_DIGESTS)}")
+        if self.password_hash:
+            _salt_and_digest(self.password_hash)
+
+    def accepts(self, password: bytes) -> bool:
+        if not self.password_hash:
+            return False
+        salt, digest = _salt_and_digest(self.password_hash)
+        return hmac.compare_digest(_DIGESTS[self.hashing_algorithm](salt + password), digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Regular expressions over names; see the module's text."""
+
+    configure: str = ".*"
+    write: str = ".*"
+    read: str = ".*"
+
+    def __post_init__(self) -> None:
+        for expression in (self.configure, self.write, self.read):
+            if len(expression) > MAX_EXPRESSION_CHARS:
+                raise InvalidAccount(f"a permission has at most {MAX_EXPRESSION_CHARS} characters")
+            try:
+                re.compile(expression)
+            except re.error as error:
+                raise InvalidAccount(f"{expression!r} is not a regular expression: {error}") from None
+
+    def allows(self, access: Access, name: str) -> bool:
+        return _matches(getattr(self, access.value), name)
+
+
+@lru_cache(maxsize=4096)
+def _matches(expression: str, name: str) -> bool:
+    return re.search(expression or "^$", name) is not None
+
+
+def hash_password(password: str, salt: bytes | None = None) -> str:
+    salt = os.urandom(SALT_BYTES) if salt is None else salt
+    return base64.b64encode(salt + _DIGESTS[SHA256](salt + password.encode())).decode()
+
+
+def _salt_and_digest(password_hash: str) -> tuple[bytes, bytes]:
+    try:
+        raw = base64.b64decode(password_hash, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidAccount("a password hash is base64") from None
+    if len(raw) <= SALT_BYTES:
+        raise InvalidAccount("a password hash has a salt of four bytes and a digest")
+    return raw[:SALT_BYTES], raw[SALT_BYTES:]
+
+
+@dataclass(slots=True)
+class Accounts:
+    """All users and permissions. Until a user is stored, there is `guest`, password `guest`, who may do everything."""
+
+    users: dict[str, User] = field(default_factory=dict)
+    permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)  # by user and virtual host
+
+    def put_user(self, user: User) -> None:
+        if user.name not in self.users and len(self.users) >= MAX_USERS:
+            raise InvalidAccount(f"there are {MAX_USERS} users already")
+        self.users[user.name] = user
+
+    def remove_user(self, name: str) -> list[tuple[str, str]]:
+        """Forget a user and its permissions; returns which."""
+        self.users.pop(name, None)
+        gone = [key for key in self.permissions if key[0] == name]
+        for key in gone:
+            del self.permissions[key]
+        return gone
+
+    def put_permission(self, user: str, vhost: str, permission: Permission) -> None:
+        if user not in self.users:
+            raise InvalidAccount(f"there is no user {user!r}")
+        self.permissions[user, vhost] = permission
+
+    def add_default(self, vhosts: Iterable[str]) -> None:
+        """What a broker that has no users yet starts with. `guest` is let in from this machine only (see `login`)."""
+        self.put_user(User(DEFAULT_USER, hash_password(DEFAULT_USER), tags=(ADMINISTRATOR,)))
+        for vhost in vhosts:
+            self.put_permission(DEFAULT_USER, vhost, Permission())
+
+    def login(self, name: str, password: bytes, *, loopback: bool) -> User | None:
+        """The user, if the password is right. `guest` is refused from other machines, as in RabbitMQ."""
+        user = self.users.get(name)
+        if user is None or not user.accepts(password) or (name == DEFAULT_USER and not loopback):
+            return None
+        return user
+
+    def may_enter(self, user: str, vhost: str) -> bool:
+        return (user, vhost) in self.permissions
+
+    def allows(self, user: str, vhost: str, access: Access, name: str) -> bool:
+        permission = self.permissions.get((user, vhost))
+        return permission is not None and permission.allows(access, name)
