@@ -66,7 +66,7 @@ class RestartableBroker(RunningBroker, Protocol):
 
 class ServerProcess:
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
-        asked = {"amqp_port": "off", **QUICK_GROUPS, **(settings or {})}
+        asked = {**QUICK_GROUPS, **(settings or {})}
         self.data = directory / "data"
         self.log = directory / "server.log"
         self._ready = directory / "ready.json"
