@@ -103,7 +103,9 @@ class ServerProcess:
         self._ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "trunkline", "serve", "--data", str(self.data), "--host", self.host]
         command += ["--kafka-port", str(self._port), "--ready-file", str(self._ready)]
-        ports = {f"TRUNKLINE_{name.upper().replace('-', '_')}_PORT": str(port) for name, port in self._other_ports.items()}
+        ports = {
+            f"TRUNKLINE_{name.upper().replace('-', '_')}_PORT": str(port) for name, port in self._other_ports.items()
+        }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env={**ports, **self._environment})
         try:
