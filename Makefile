@@ -70,4 +70,6 @@ lock: $(VENV)/.dev ## Bring the lock files up to date with pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --upgrade --generate-hashes pyproject.toml --extra dev -c requirements/core.lock -o requirements/dev.lock
 
 clean: ## Remove the environment and caches
+	@find src -name '*.so' -delete
+	@rm -f src/trunkline/compiled.txt
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

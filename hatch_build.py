@@ -14,7 +14,7 @@ from pathlib import Path
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class CompileCodecs(BuildHookInterface):  # type: ignore[type-arg]
+class CompileCodecs(BuildHookInterface):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, object]) -> None:

@@ -13,7 +13,7 @@ import pamqp.header
 import pika.data
 import pika.spec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.amqp.codec_samples import fields, instances, methods, names, properties, tables
@@ -158,6 +158,11 @@ def test_methods_are_made_and_matched_like_dataclasses() -> None:
 
 # -- oracles ---------------------------------------------------------------------------------------------------------
 
+ARGUMENTS: dict[str, FieldValue] = {
+    "octet": 9, "short": 0, "long": 131_072, "longlong": 2**40, "short string": "name", "long string": b"long",
+    "table": {"key": "value", "nested": {"list": [True, None]}}, "bit": True,
+}  # fmt: skip
+
 # What pika can say too: it has no unsigned 64-bit numbers, writes floats not at all and timestamps as datetimes.
 pika_scalars: st.SearchStrategy[FieldValue] = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**31), 2**31 - 1), names
@@ -187,22 +192,30 @@ def test_pika_writes_the_same_timestamps_decimals_and_wide_integers() -> None:
         assert b"".join(pieces) == values.encode_field(ours)  # type: ignore[arg-type]
 
 
+# pika reads long strings as the text of a bytes literal, and update-secret not at all: it is a client's, which only
+# writes them. Its way of writing is compared below, with all others.
+PIKA_READS = [declared for declared in all_methods() if "long string" not in dict(declared.WIRE).values()]
+
+
+@settings(max_examples=15)
+@pytest.mark.parametrize("declared", PIKA_READS, ids=lambda declared: declared.NAME)
 @given(st.data())
-def test_pika_reads_and_writes_every_method_alike(data: st.DataObject) -> None:
-    declared = data.draw(st.sampled_from(all_methods()))
+def test_pika_reads_and_writes_methods_alike(declared: type[Method], data: st.DataObject) -> None:
     method = data.draw(instances(declared))
     for name, kind in declared.WIRE:
         if kind == "table":
             method.__dict__[name] = data.draw(pika_tables)
-        elif kind == "long string":
-            method.__dict__[name] = data.draw(names).encode()
     payload = encode_arguments(method)
-    kind_of_peer = pika.spec.methods[(declared.CLASS_ID << 16) | declared.METHOD_ID]
-    peer = kind_of_peer.__new__(kind_of_peer).decode(payload, 4)
+    peer = pika.spec.methods[(declared.CLASS_ID << 16) | declared.METHOD_ID]().decode(payload, 4)
     assert b"".join(peer.encode()) == payload[4:]
-    mine = [value.decode() if isinstance(value, bytes) else value for value in method.__dict__.values()]
-    theirs = [value.decode() if isinstance(value, bytes) else value for value in peer.__dict__.values()]
-    assert theirs == mine
+    assert list(peer.__dict__.values()) == list(method.__dict__.values())
+
+
+@pytest.mark.parametrize("declared", [m for m in all_methods() if m not in PIKA_READS], ids=lambda m: m.NAME)
+def test_pika_writes_long_strings_alike(declared: type[Method]) -> None:
+    values_of = [ARGUMENTS[kind] for _, kind in declared.WIRE]
+    peer = pika.spec.methods[(declared.CLASS_ID << 16) | declared.METHOD_ID](*values_of)
+    assert decode_method(declared.CLASS_ID, declared.METHOD_ID, b"".join(peer.encode())) == declared(*values_of)
 
 
 @given(properties)
@@ -216,12 +229,6 @@ def test_pika_reads_the_same_properties(sample: Properties) -> None:
     assert b"".join(peer.encode()) == encode_properties(sample)
 
 
-PAMQP_VALUES: dict[str, FieldValue] = {
-    "octet": 9, "short": 0, "long": 131_072, "longlong": 2**40, "short string": "name", "long string": b"long",
-    "table": {"key": "value", "nested": {"list": [True, None]}}, "bit": True,
-}  # fmt: skip
-
-
 @pytest.mark.filterwarnings("ignore:This command is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("declared", [m for m in all_methods() if m.CLASS_ID != 30], ids=lambda m: m.NAME)
 def test_pamqp_reads_and_writes_every_method_alike(declared: type[Method]) -> None:
@@ -229,7 +236,7 @@ def test_pamqp_reads_and_writes_every_method_alike(declared: type[Method]) -> No
     insisted: dict[str, FieldValue] = {"reserved_out_of_band": "0", "reserved_channel_id": b"0"}
     method = declared(
         *(
-            insisted.get(name, getattr(declared, name)) if name.startswith("reserved_") else PAMQP_VALUES[kind]
+            insisted.get(name, getattr(declared, name)) if name.startswith("reserved_") else ARGUMENTS[kind]
             for name, kind in declared.WIRE
         )
     )

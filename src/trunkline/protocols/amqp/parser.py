@@ -191,8 +191,8 @@ class Parser:
         routes = self._routes
         while end - position >= FRAME_OVERHEAD_BYTES:
             kind: i64 = data[position]
-            channel: i64 = i64(read_i16_be(data, position + 1)) & 0xFFFF
-            size: i64 = i64(read_i32_be(data, position + 3))
+            channel: i64 = int(read_i16_be(data, position + 1)) & 0xFFFF
+            size: i64 = int(read_i32_be(data, position + 3))
             if size < 0 or size > max_payload:
                 raise self._oversized_frame(kind, size)
             payload: i64 = position + 7
@@ -206,7 +206,7 @@ class Parser:
             if kind == METHOD_FRAME:
                 if size < 4:
                     raise FrameError(FRAME_ERROR, "a method frame is too short for a method")
-                number: i64 = i64(read_i32_be(data, payload))
+                number: i64 = int(read_i32_be(data, payload))
                 if self._unfinished and channel in self._unfinished:
                     raise self._content_expected(self._unfinished[channel], "method")
                 if number == PUBLISH and channel != 0:
@@ -280,16 +280,16 @@ class Parser:
         """
         if end - position < FRAME_OVERHEAD_BYTES + HEADER_FIXED_BYTES or data[position] != HEADER_FRAME:
             return 0
-        size: i64 = i64(read_i32_be(data, position + 3))
+        size: i64 = int(read_i32_be(data, position + 3))
         payload: i64 = position + 7
         finish: i64 = payload + size
         if (
             size < HEADER_FIXED_BYTES
             or size > max_payload
             or finish >= end
-            or i64(read_i16_be(data, position + 1)) & 0xFFFF != channel
+            or int(read_i16_be(data, position + 1)) & 0xFFFF != channel
             or data[finish] != FRAME_END
-            or i64(read_i32_be(data, payload)) != CLASS_BASIC << 16
+            or int(read_i32_be(data, payload)) != CLASS_BASIC << 16
         ):
             return 0
         body_size: i64 = read_i64_be(data, payload + 4)
@@ -305,8 +305,8 @@ class Parser:
                 or body_size > self._max_body
                 or finish >= end
                 or data[position] != BODY_FRAME
-                or i64(read_i32_be(data, position + 3)) != body_size
-                or i64(read_i16_be(data, position + 1)) & 0xFFFF != channel
+                or int(read_i32_be(data, position + 3)) != body_size
+                or int(read_i16_be(data, position + 1)) & 0xFFFF != channel
                 or data[finish] != FRAME_END
             ):
                 return 0
@@ -344,11 +344,11 @@ class Parser:
             raise self._content_expected(unfinished, "content header")
         if finish - payload < HEADER_FIXED_BYTES:
             raise FrameError(FRAME_ERROR, "a content header frame is too short", CLASS_BASIC, unfinished.method_id)
-        class_id: i64 = i64(read_i16_be(data, payload)) & 0xFFFF
+        class_id: i64 = int(read_i16_be(data, payload)) & 0xFFFF
         if class_id != CLASS_BASIC:
             text = f"expected content header for class {CLASS_BASIC}, got one for class {class_id} instead"
             raise FrameError(UNEXPECTED_FRAME, text, CLASS_BASIC, unfinished.method_id)
-        if i64(read_i16_be(data, payload + 2)) != 0:
+        if int(read_i16_be(data, payload + 2)) != 0:
             raise FrameError(FRAME_ERROR, "a content header's weight is 0", CLASS_BASIC, unfinished.method_id)
         size: i64 = read_i64_be(data, payload + 4)
         if size < 0:

@@ -209,7 +209,7 @@ class Parser:
             if kind == PUBLISH and self._version != 0:
                 self._take_publish(data, start, finish, first & 0x0F, events)
             elif first == PUBACK << 4 and size == 2 and self._version != 0:
-                packet_id: i64 = i64(read_i16_be(data, start)) & 0xFFFF
+                packet_id: i64 = int(read_i16_be(data, start)) & 0xFFFF
                 if packet_id == 0:
                     raise _violation("packet identifier 0")
                 events.append(PubAck(packet_id))
@@ -233,7 +233,7 @@ class Parser:
             raise malformed("QoS 0 with the DUP flag")
         if finish - position < 2:
             raise malformed("a PUBLISH without a topic")
-        size: i64 = i64(read_i16_be(data, position)) & 0xFFFF
+        size: i64 = int(read_i16_be(data, position)) & 0xFFFF
         position += 2
         if size > finish - position:
             raise malformed("the topic name is longer than its packet")
@@ -246,7 +246,7 @@ class Parser:
         if qos != 0:
             if finish - position < 2:
                 raise malformed("a PUBLISH without a packet identifier")
-            packet_id = i64(read_i16_be(data, position)) & 0xFFFF
+            packet_id = int(read_i16_be(data, position)) & 0xFFFF
             position += 2
             if packet_id == 0:
                 raise _violation("packet identifier 0")
