@@ -91,7 +91,7 @@ class Messaging:
                 self._add(vhost, declared, declared_durable=True)
         self.topology.restore_bindings()
         if self._min_free_bytes:
-            self._spawn(self._watch_space())
+            self.spawn(self._watch_space())
 
     async def close(self) -> None:
         self.turn.run()
@@ -100,7 +100,8 @@ class Messaging:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.queues.close()
 
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Carry on with something in the background; `close` ends it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -197,7 +198,7 @@ class Messaging:
 
     def delete_owned(self, owner: object) -> None:
         """The owner of exclusive queues is gone: so are they."""
-        self._spawn(self.queues.drop_owner(owner))
+        self.spawn(self.queues.drop_owner(owner))
 
     def _on_deleted(self, declared: DeclaredQueue) -> None:
         """A queue went: deleted, expired, unused, or its topic was."""
@@ -211,7 +212,7 @@ class Messaging:
             logger.error("the bindings of queue %s are not removed from the log: %s", queue.name, error)
             return
         if recorded is not None:
-            self._spawn(_reported(recorded, queue.name))
+            self.spawn(_reported(recorded, queue.name))
 
     # -- transactions --------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from trunkline.protocols.amqp.errors import (
     FrameError,
 )
 from trunkline.protocols.amqp.frames import Publish
+from trunkline.protocols.amqp.management import ADDRESS as MANAGEMENT
 from trunkline.protocols.amqp.mapping import Envelope
 from trunkline.protocols.amqp.transaction import Transaction
 from trunkline.routing.errors import AccessRefused, RoutingError, UnknownExchange
@@ -186,9 +187,12 @@ class Channel:
         )
 
     def _reply_directly(self, envelope: Envelope, body: bytes) -> bool:
-        """Hand a direct reply to the channel that waits for it. True if there is one."""
-        if envelope.exchange or not envelope.routing_key.startswith(REPLY_TO_PREFIX):
+        """Hand a direct reply to the channel that waits for it, or a request to the management. True if there is one."""
+        if envelope.exchange or not envelope.routing_key.startswith("amq."):
             return False
+        if envelope.routing_key == MANAGEMENT:
+            self.session.manage(self, envelope, body)
+            return True
         channel = self.session.replies.get(envelope.routing_key)
         if channel is None or channel.reply_tag is None:
             return False

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 _SCRATCH_BYTES = 256 * 1024
 _TICK_S = 1.0
 _CLOSE_S = 2.0
+_LINGER_S = 2.0
 _STOP_READING_FACTOR = 4
 
 
@@ -189,13 +190,24 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(data)
 
     def close(self) -> None:
-        """Close once everything is sent; at once when the client does not take it, or it would never end."""
+        """Send the rest, then say that there is no more and wait for the client to hang up.
+
+        Clients still send acknowledgements behind their connection.close. Were the socket closed before they are read, the
+        operating system would reset the connection, and take what the client has not read yet with it. At once when the
+        client does not take what is sent, or it would never end.
+        """
         self._closing = True
-        if self._transport is not None:
-            if self._session is not None and not self._session.writable:
-                self._transport.abort()
-            else:
-                self._transport.close()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._session is not None and not self._session.writable:
+            transport.abort()
+            return
+        transport.write_eof()
+        if not self._reading:
+            self._reading = True
+            transport.resume_reading()
+        asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
 
     def pause_writing(self) -> None:
         if self._session is not None:

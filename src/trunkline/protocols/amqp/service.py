@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.amqp.limits import AmqpLimits
+from trunkline.protocols.amqp.management import Management
 from trunkline.protocols.amqp.mapping import Envelopes, plain_value
 from trunkline.routing.fields import Fields
 
@@ -24,6 +25,7 @@ class Service:
         self.topology = messaging.topology
         self.vhosts = messaging.topology.vhosts
         self.accounts = messaging.topology.accounts
+        self.management = Management(messaging)
         self.cluster_name = broker.cluster_id
         self.replies: dict[str, Channel] = {}  # direct reply-to: address to the channel that waits there
         self._envelopes: dict[str, Envelopes] = {}

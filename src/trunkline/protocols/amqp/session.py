@@ -36,7 +36,13 @@ from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import handshake, operations
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.channel import Channel
-from trunkline.protocols.amqp.codec import encode_deliveries, encode_method
+from trunkline.protocols.amqp.codec import (
+    Properties,
+    decode_properties,
+    encode_deliveries,
+    encode_method,
+    encode_properties,
+)
 from trunkline.protocols.amqp.consumer import Consumer
 from trunkline.protocols.amqp.errors import FrameError
 from trunkline.protocols.amqp.frames import (
@@ -484,6 +490,19 @@ class Session:
         content = [(envelope.exchange, envelope.routing_key, False, envelope.properties, body)]
         raw_tag = (channel.reply_tag or "").encode()
         self.send(encode_deliveries(channel.number, raw_tag, tag, content, self.frame_max_bytes))
+
+    def manage(self, channel: Channel, envelope: Envelope, body: bytes) -> None:
+        """A management request: its answer goes to the direct reply-to address that it names."""
+
+        async def answer() -> None:
+            reply = await self.service.management.answer(self.user, self.vhost, body)
+            waiting = self.replies.get(envelope.reply_to or "")
+            if waiting is not None and waiting.open:
+                decoded = decode_properties(envelope.properties)
+                properties = encode_properties(Properties("application/json", correlation_id=decoded.correlation_id))
+                waiting.session.deliver_reply(waiting, Envelope("", envelope.reply_to or "", properties), reply)
+
+        self.service.messaging.spawn(answer())
 
     # -- bytes out -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,213 @@
+"""Definitions: everything declared, as one JSON document in the form that RabbitMQ exports and imports.
+
+Exported are users (with their password hashes), virtual hosts, permissions, durable exchanges, durable queues and the
+bindings between them. Imported is the same, also from RabbitMQ; what exists already must agree, and stays. What the
+document has beside that (policies, parameters, topic permissions) is counted and left out: the answer names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from trunkline.broker.arguments import from_json, to_json
+from trunkline.broker.messaging import Messaging, QueueDeclaration
+from trunkline.broker.refusals import Reason, Refused
+from trunkline.broker.topology import settled
+from trunkline.broker.virtual_host import PREDECLARED, ExchangeInfo, VirtualHost
+from trunkline.protocols.amqp.handshake import BEHAVES_LIKE
+from trunkline.protocols.amqp.queue_arguments import read_settings
+from trunkline.security.users import SHA256, InvalidAccount, Permission, User
+from trunkline.version import VERSION
+
+Json = dict[str, object]
+_LEFT_OUT = ("policies", "operator_policies", "parameters", "global_parameters", "topic_permissions")
+
+
+def export_definitions(messaging: Messaging) -> Json:
+    topology = messaging.topology
+    accounts = topology.accounts
+    exchanges: list[Json] = []
+    queues: list[Json] = []
+    bindings: list[Json] = []
+    for vhost in topology.vhosts.values():
+        kept = {name for name, info in vhost.exchanges.items() if name and info.durable}
+        exchanges += [
+            {"vhost": vhost.name, **exchange_document(vhost.exchanges[name])} for name in kept - PREDECLARED.keys()
+        ]
+        queues += [
+            {
+                "name": queue.name,
+                "vhost": vhost.name,
+                "durable": True,
+                "auto_delete": queue.auto_delete,
+                "arguments": to_json(queue.arguments),
+            }
+            for queue in vhost.queues.values()
+            if queue.durable
+        ]
+        bindings += [
+            binding
+            for binding in binding_documents(vhost)
+            if binding["source"] in kept
+            and (
+                binding["destination"] in kept
+                if binding["destination_type"] == "exchange"
+                else vhost.queues[str(binding["destination"])].durable
+            )
+        ]
+    return {
+        "rabbit_version": BEHAVES_LIKE,
+        "rabbitmq_version": BEHAVES_LIKE,
+        "product_name": "Trunkline",
+        "product_version": VERSION,
+        "users": [
+            {
+                "name": user.name,
+                "password_hash": user.password_hash,
+                "hashing_algorithm": user.hashing_algorithm,
+                "tags": list(user.tags),
+                "limits": {},
+            }
+            for user in accounts.users.values()
+        ],
+        "vhosts": [{"name": name} for name in topology.vhosts],
+        "permissions": [
+            {"user": user, "vhost": vhost, "configure": p.configure, "write": p.write, "read": p.read}
+            for (user, vhost), p in accounts.permissions.items()
+        ],
+        "topic_permissions": [],
+        "parameters": [],
+        "global_parameters": [],
+        "policies": [],
+        "queues": queues,
+        "exchanges": exchanges,
+        "bindings": bindings,
+    }
+
+
+def exchange_document(info: ExchangeInfo) -> Json:
+    return {
+        "name": info.name,
+        "type": info.kind,
+        "durable": info.durable,
+        "auto_delete": info.auto_delete,
+        "internal": info.internal,
+        "arguments": to_json(info.arguments),
+    }
+
+
+def binding_documents(vhost: VirtualHost) -> list[Json]:
+    return [
+        {
+            "source": route.source,
+            "vhost": vhost.name,
+            "destination": route.destination,
+            "destination_type": "exchange" if route.to_exchange else "queue",
+            "routing_key": route.routing_key,
+            "arguments": to_json(route.arguments),
+        }
+        for exchange in vhost.exchanges
+        for route in (vhost.router.bindings(exchange) if exchange else ())
+    ]
+
+
+async def import_definitions(messaging: Messaging, document: Json) -> Json:
+    """Refused at the first part that cannot be had; what came before it stays. Returns how many of what were read."""
+    topology = messaging.topology
+    try:
+        for entry in _entries(document, "vhosts"):
+            await settled(topology.add_vhost(_text(entry, "name")))
+        for entry in _entries(document, "users"):
+            await settled(topology.put_user(_user(entry)))
+        for entry in _entries(document, "permissions"):
+            permission = Permission(_text(entry, "configure"), _text(entry, "write"), _text(entry, "read"))
+            _vhost(messaging, entry)
+            await settled(topology.put_permission(_text(entry, "user"), _text(entry, "vhost"), permission))
+    except InvalidAccount as error:
+        raise Refused(Reason.PRECONDITION_FAILED, str(error)) from None
+    for entry in _entries(document, "exchanges"):
+        await settled(topology.declare_exchange(_vhost(messaging, entry), _exchange(entry)))
+    for entry in _entries(document, "queues"):
+        vhost = _vhost(messaging, entry)
+        name, arguments = _text(entry, "name"), _table(entry)
+        wish = QueueDeclaration(
+            name,
+            read_settings(name, vhost.name, arguments),
+            durable=entry.get("durable", True) is True,
+            auto_delete=entry.get("auto_delete") is True,
+            arguments=arguments,
+        )
+        await messaging.declare_queue(vhost, wish, None)
+    for entry in _entries(document, "bindings"):
+        await settled(
+            topology.bind(
+                _vhost(messaging, entry),
+                _text(entry, "source"),
+                _text(entry, "destination"),
+                _text(entry, "routing_key"),
+                _table(entry),
+                to_exchange=entry.get("destination_type") == "exchange",
+            )
+        )
+    imported = {
+        part: len(_entries(document, part))
+        for part in ("users", "vhosts", "permissions", "exchanges", "queues", "bindings")
+    }
+    return {
+        "imported": imported,
+        "left_out": {part: len(_entries(document, part)) for part in _LEFT_OUT if document.get(part)},
+    }
+
+
+def _entries(document: Json, part: str) -> list[Json]:
+    entries = document.get(part, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise Refused(Reason.PRECONDITION_FAILED, f"definitions: {part} must be a list of objects")
+    return cast("list[Json]", entries)
+
+
+def _text(entry: Json, name: str) -> str:
+    value = entry.get(name)
+    if not isinstance(value, str):
+        raise Refused(Reason.PRECONDITION_FAILED, f"definitions: {name} must be a string in {entry}")
+    return value
+
+
+def _table(entry: Json) -> dict[str, object]:
+    value = entry.get("arguments", {})
+    if not isinstance(value, Mapping):  # RabbitMQ writes [] for no arguments
+        return {}
+    return {name: from_json(inner) for name, inner in value.items()}
+
+
+def _vhost(messaging: Messaging, entry: Json) -> VirtualHost:
+    name = entry.get("vhost", "/")
+    found = messaging.topology.vhosts.get(str(name))
+    if found is None:
+        raise Refused(Reason.NOT_FOUND, f"no vhost '{name}'")
+    return found
+
+
+def _user(entry: Json) -> User:
+    tags = entry.get("tags", [])
+    if isinstance(tags, str):  # up to RabbitMQ 3.8
+        tags = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    algorithm = entry.get("hashing_algorithm", SHA256)
+    return User(
+        _text(entry, "name"),
+        str(entry.get("password_hash") or ""),
+        str(algorithm),
+        tuple(map(str, tags)) if isinstance(tags, list) else (),
+    )
+
+
+def _exchange(entry: Json) -> ExchangeInfo:
+    return ExchangeInfo(
+        _text(entry, "name"),
+        _text(entry, "type"),
+        durable=entry.get("durable", True) is True,
+        auto_delete=entry.get("auto_delete") is True,
+        internal=entry.get("internal") is True,
+        arguments=_table(entry),
+    )
