@@ -33,22 +33,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from heapq import heappop, heappush
 from itertools import repeat
 from typing import cast
 
-from trunkline.cursors.queue import state
 from trunkline.cursors.queue.consumers import Consumers, QueueConsumer
-from trunkline.cursors.queue.delivery_counts import DeliveryCounts
 from trunkline.cursors.queue.errors import QueueFull, QueueGone
 from trunkline.cursors.queue.journal import StateRecord
+from trunkline.cursors.queue.leases import Leases
 from trunkline.cursors.queue.line import FifoLine, Line, RankedLine, Taken, size_of
 from trunkline.cursors.queue.message import Delivery, Message, QueueStats
+from trunkline.cursors.queue.progress import Progress
 from trunkline.cursors.queue.restored import RestoredQueue
 from trunkline.cursors.queue.runtime import Handout, QueueRuntime
 from trunkline.cursors.queue.schedule import Schedule, ScheduledMessage, Scheduling
 from trunkline.cursors.queue.settings import Overflow, QueueSettings
-from trunkline.cursors.queue.settled import CHUNK_BITS, SettledOffsets
 from trunkline.cursors.queue.traits import decode_messages, encode_messages
 from trunkline.log.errors import LogError, OffsetOutOfRange, UnknownTopicOrPartition
 from trunkline.log.store import Appended, Durability, TopicInfo, TopicPartition
@@ -59,7 +57,8 @@ REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "de
 _UNLIMITED = 1 << 62
 _MESSAGE_OVERHEAD_BYTES = 200  # of a message in memory, beside its body
 _LEASE_OVERHEAD_BYTES = 250
-_RETRY_MS = 1_000  # after a failed read or put
+_RECORD_BYTES = 24  # of a record in the log, beside its body
+_RETRY_MS = 1_000  # after a failed read
 
 _make_delivery = cast("Callable[[tuple[object, ...]], Delivery]", partial(tuple.__new__, Delivery))
 
@@ -96,17 +95,8 @@ class QueueCursor:
             RankedLine(settings.max_priority, by_key=settings.order_by_key) if self._ranked else FifoLine()
         )
         self.consumers = Consumers(name, single_active=settings.single_active_consumer, by_key=settings.order_by_key)
-        self._leases: dict[int, Delivery] = {}
-        self._leased_bytes = 0
-        self._deadlines: dict[int, float] = {}
-        self._deadline_heap: list[tuple[float, int]] = []
+        self._leases = Leases()
         self._schedule = Schedule(queue_id, self._journal, self._limits, first_id=self._clock.wall_ms() << 16)
-        self._settled = SettledOffsets()
-        self._counts = DeliveryCounts()
-        self._written_chunks: set[int] = set()
-        self._removing: set[int] = set()  # chunks whose tombstones the journal was given last
-        self._delivered_to = 0
-        self._mean_bytes = 0
         self._urgent: set[int] = set()  # in the line, or taken from it, beyond `_read_to`
         self._backlog_bytes = 0  # ready and not in the line: an estimate
         self._expiring = settings.message_ttl_ms is not None
@@ -114,13 +104,13 @@ class QueueCursor:
         self._generation = 0
         self._loading: asyncio.Task[None] | None = None
         self._putting = False
-        self._trimmed_to = 0
         self._trimming = False
         self._published = self._delivered = self._redelivered = self._acknowledged = self._dead_lettered = 0
         bounds = self._store.bounds(self._tp)
         self._end = bounds.last_stable_offset
         self._trimmed_to = bounds.log_start_offset
-        self._settled.head = bounds.log_start_offset
+        self._progress = Progress(queue_id, topic.id, bounds.log_start_offset, in_order=not self._ranked)
+        self._settled = self._progress.settled
         if restored is not None:
             self._restore(restored, bounds.log_start_offset, bounds.high_watermark)
         self._read_to = self._settled.head
@@ -131,30 +121,9 @@ class QueueCursor:
     def _restore(self, restored: RestoredQueue, start: int, end: int) -> None:
         for number, (due_ms, offset) in restored.scheduled.items():
             self._schedule.restore(number, due_ms, offset)
-        self._written_chunks = set(restored.chunks)
-        head = restored.head
-        if head is None or head.topic_id != self._topic_id:
-            self._settled.touched |= self._written_chunks
-            return
-        settled = self._settled
-        settled.head = head.head
-        for number, chunk in restored.chunks.items():
-            if chunk.bits:
-                settled.chunks[number] = chunk.bits
-            self._counts.restore(number, chunk.counts)
-        settled.recount()
-        lost = settled.cut(end)
-        settled.settle_before(start)
-        self._delivered_to = min(head.delivered_to, end)
-        self._mean_bytes = head.mean_bytes
-        if lost or head.delivered_to > end:
-            _logger.warning(
-                "the log of queue %s ends at %d, before its state does: the state is cut back", self.name, end
-            )
-            self._counts.cut(end)
-            settled.touched |= self._written_chunks
-            if self._journal is not None:
-                self._journal.write(self.changes(), Durability.DISK)
+        if self._progress.restore(restored, start, end) and self._journal is not None:
+            _logger.warning("the log of queue %s ends at %d, before its state: the state is cut back", self.name, end)
+            self._journal.write(self.changes(), Durability.DISK)
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -162,6 +131,10 @@ class QueueCursor:
     def ready(self) -> int:
         settled = self._settled
         return max(self._end - settled.head - settled.above - len(self._leases), 0)
+
+    @property
+    def _mean_bytes(self) -> int:
+        return self._progress.mean_bytes
 
     @property
     def unacked(self) -> int:
@@ -183,7 +156,7 @@ class QueueCursor:
             delayed=len(self._schedule),
             consumers=len(self.consumers),
             ready_bytes=self.ready_bytes,
-            unacked_bytes=self._leased_bytes,
+            unacked_bytes=self._leases.size_bytes,
             buffered_bytes=self._line.size_bytes,
             head_offset=self._settled.head,
             end_offset=self._end,
@@ -237,7 +210,8 @@ class QueueCursor:
         count = len(messages)
         size = size_of(messages)
         self._published += count
-        self._mean_bytes = size // count if not self._mean_bytes else (self._mean_bytes * 7 + size // count) // 8
+        mean_bytes = size // count
+        self._progress.mean_bytes = (self._mean_bytes * 7 + mean_bytes) // 8 if self._mean_bytes else mean_bytes
         if base == self._end:
             self._end = base + count
             self._enter(base, list(messages), size, now_ms)
@@ -296,7 +270,7 @@ class QueueCursor:
         held = (
             self._line.size_bytes
             + self._line.count * _MESSAGE_OVERHEAD_BYTES
-            + self._leased_bytes
+            + self._leases.size_bytes
             + len(self._leases) * _LEASE_OVERHEAD_BYTES
         )
         self._runtime.held_bytes += held - self._accounted_bytes
@@ -325,8 +299,7 @@ class QueueCursor:
 
     def _skip_to(self, start: int) -> None:
         """Records before `start` were removed by retention or on a client's wish."""
-        for offset in [offset for offset in self._leases if offset < start]:
-            self._end_lease(offset)
+        self._end_leases([offset for offset in self._leases.held if offset < start])
         self._settled.settle_before(start)
         self._reread_from(self._settled.head)
         self._touch()
@@ -405,11 +378,8 @@ class QueueCursor:
                 messages = [messages[number] for number in kept]
         self._read_to = max(self._read_to, end)
         if messages:
-            priors = None
-            if offsets[0] < self._delivered_to or self._counts:
-                priors = [self._prior(offset) for offset in offsets]
             size = size_of(messages)
-            self._line.append(offsets, messages, priors, size)
+            self._line.append(offsets, messages, self._progress.priors(offsets), size)
             self._backlog_bytes = max(self._backlog_bytes - size, 0) if self._read_to < self._end else 0
             if not self._expiring:
                 self._expiring = any(message[4] is not None for message in messages)
@@ -418,9 +388,6 @@ class QueueCursor:
         if self._expiring:
             self._arm()
         self._runtime.wake(self)
-
-    def _prior(self, offset: int) -> int:
-        return self._counts.get(offset, 1 if offset < self._delivered_to else 0)
 
     def _settle_gaps(self, start: int, offsets: list[int], end: int) -> None:
         """Offsets without a message count as settled."""
@@ -459,7 +426,7 @@ class QueueCursor:
 
     def _take(self, limit: int, max_bytes: int, consumer: object) -> Taken | None:
         limit = min(limit, self._limits.max_leases - len(self._leases))
-        if self._leased_bytes >= self._limits.max_leased_bytes:
+        if self._leases.size_bytes >= self._limits.max_leased_bytes:
             return None
         while True:
             taken = self._line.take(limit, max_bytes, consumer)
@@ -512,31 +479,17 @@ class QueueCursor:
             self._settle(offsets)
             self._account()
             return deliveries
-        self._leases.update(zip(offsets, deliveries, strict=True))
-        self._leased_bytes += taken.size_bytes
-        self._note_delivered(offsets, priors)
+        self._leases.add(offsets, deliveries, taken.size_bytes)
+        self._progress.note_delivered(offsets, priors)
+        self._touch()
         deadline_ms = lease_ms if lease_ms is not None else self.settings.lease_ms
         if deadline_ms is not None:
             at_ms = self._clock.monotonic_ms() + deadline_ms
             for offset in offsets:
-                self._deadlines[offset] = at_ms
-                heappush(self._deadline_heap, (at_ms, offset))
+                self._leases.set_deadline(offset, at_ms)
             self._arm()
         self._account()
         return deliveries
-
-    def _note_delivered(self, offsets: Sequence[int], priors: Sequence[int] | None) -> None:
-        """What must survive a crash: that these were delivered, and how often."""
-        if self._ranked:
-            for number, offset in enumerate(offsets):
-                self._counts.set(offset, 1 if priors is None else priors[number] + 1)
-        else:
-            if priors is not None:
-                for offset, prior in zip(offsets, priors, strict=True):
-                    if prior:
-                        self._counts.set(offset, prior + 1)
-            self._delivered_to = max(self._delivered_to, offsets[-1] + 1)
-        self._touch()
 
     def deal(self, handout: Handout) -> None:
         """The queue's part of a turn: choose what consumers get, and lease it to them."""
@@ -558,7 +511,7 @@ class QueueCursor:
         if not willing:
             return
         limit = min(limits.turn_messages, limits.max_leases - len(self._leases))
-        if self._line.count and limit > 0 and self._leased_bytes < limits.max_leased_bytes:
+        if self._line.count and limit > 0 and self._leases.size_bytes < limits.max_leased_bytes:
             again = False
             for registration, taken in self.consumers.deal(self._line, willing, limit, limits.turn_bytes):
                 again = True
@@ -589,7 +542,7 @@ class QueueCursor:
 
     def held_by(self, consumer: object, up_to: int = _UNLIMITED) -> list[int]:
         """The offsets that are leased to a consumer, ascending."""
-        return sorted(o for o, delivery in self._leases.items() if o <= up_to and delivery.consumer is consumer)
+        return self._leases.held_by(consumer, up_to)
 
     def release(self, offsets: Iterable[int], *, redelivered: bool = True) -> int:
         """Back to their places in line. `redelivered` False: the consumer never saw them."""
@@ -606,11 +559,11 @@ class QueueCursor:
                 continue
             if not redelivered:
                 count -= 1
-                self._counts.set(offset, count)
+                self._progress.set_prior(offset, count)
             if offset < self._read_to or offset in self._urgent:
                 self._line.put_back(offset, message, count)
             else:  # the line was emptied meanwhile and comes to it again
-                self._counts.set(offset, count)
+                self._progress.set_prior(offset, count)
                 self._backlog_bytes += len(message.value)
         if worn:
             self._settle(worn)
@@ -639,9 +592,7 @@ class QueueCursor:
             return False
         if lease_ms <= 0:
             return self.release([offset]) == 1
-        at_ms = self._clock.monotonic_ms() + lease_ms
-        self._deadlines[offset] = at_ms
-        heappush(self._deadline_heap, (at_ms, offset))
+        self._leases.set_deadline(offset, self._clock.monotonic_ms() + lease_ms)
         self._arm()
         return True
 
@@ -650,31 +601,15 @@ class QueueCursor:
         return None if self._journal is None else self._journal.commit()
 
     def _end_leases(self, offsets: Iterable[int]) -> list[Delivery]:
-        pop = self._leases.pop
-        popped = [pop(offset, None) for offset in offsets]
-        found = (
-            [delivery for delivery in popped if delivery is not None]
-            if None in popped
-            else cast("list[Delivery]", popped)
-        )
-        self._leased_bytes -= sum([len(delivery[1][0]) for delivery in found])
-        if self._deadlines:
-            for delivery in found:
-                self._deadlines.pop(delivery.offset, None)
+        found = self._leases.end(offsets)
         if self.settings.order_by_key:
             for delivery in found:
                 if self._line.ended(delivery):
                     self._runtime.wake(self)
         return found
 
-    def _end_lease(self, offset: int) -> None:
-        self._end_leases((offset,))
-
     def _settle(self, offsets: Sequence[int]) -> None:
-        settled = self._settled
-        settled.settle(offsets)
-        if self._counts:
-            self._counts.remove(offsets)
+        self._progress.settle(offsets)
         self._touch()
         self._trim()
 
@@ -706,17 +641,7 @@ class QueueCursor:
         """Drop every ready message; returns how many. What is leased stays leased."""
         self._refresh()
         count = self.ready
-        settled = self._settled
-        if not self._leases:
-            settled.settle_before(self._end)
-        else:
-            leased = sorted(offset for offset in self._leases if offset < self._end)
-            position = settled.head
-            for offset in [*leased, self._end]:
-                for first, length in list(settled.unsettled(position, offset)):
-                    settled.settle_run(first, length)
-                position = offset + 1
-        self._counts.keep(self._leases)
+        self._progress.purge(self._end, sorted(offset for offset in self._leases.held if offset < self._end))
         self._reread_from(self._end)
         self._touch()
         self._trim()
@@ -733,7 +658,7 @@ class QueueCursor:
             for offset, message in zip(offsets, messages, strict=True):
                 if offset in self._settled or offset in self._leases:
                     continue
-                prior = self._prior(offset)
+                prior = self._progress.prior(offset)
                 found.append(Delivery(offset, message, prior > 0, prior, self, None))
                 if len(found) == count:
                     break
@@ -767,11 +692,9 @@ class QueueCursor:
     def next_deadline_ms(self) -> float | None:
         """When `expire` has something to do, on the monotonic clock."""
         found: list[float] = []
-        heap = self._deadline_heap
-        while heap and self._deadlines.get(heap[0][1]) != heap[0][0]:
-            heappop(heap)
-        if heap:
-            found.append(heap[0][0])
+        lease_ms = self._leases.next_deadline_ms()
+        if lease_ms is not None:
+            found.append(lease_ms)
         to_monotonic_ms = self._clock.monotonic_ms() - self._clock.wall_ms()
         if self._expiring and (first := self._line.first()) is not None:
             expiry_ms = self._expiry_ms(first[1])
@@ -792,17 +715,12 @@ class QueueCursor:
         if self.gone:
             return
         now_ms = self._clock.monotonic_ms()
-        heap = self._deadline_heap
-        late: list[int] = []
-        while heap and heap[0][0] <= now_ms:
-            at_ms, offset = heappop(heap)
-            if self._deadlines.get(offset) == at_ms:
-                late.append(offset)
+        late = self._leases.late(now_ms)
         if late:
             self.release(late)
-        due = self._schedule.due(self._clock.wall_ms())
-        if due:
-            self._let_in(due)
+        unread = self._schedule.let_in(self._clock.wall_ms(), self._put_due)
+        if unread:
+            self._runtime.start_task(asyncio.get_running_loop().create_task(self._read_due(unread)))
         if self._expiring:
             self._expire_first()
         if self._read_to < self._end and not self._line.count:
@@ -833,46 +751,19 @@ class QueueCursor:
     def scheduled(self) -> list[ScheduledMessage]:
         return self._schedule.listed()
 
-    def _let_in(self, due: list[ScheduledMessage]) -> None:
-        held = [(entry, entry.message) for entry in due if entry.message is not None]
-        if held:
-            self._put_due([entry for entry, _ in held], [message for _, message in held])
-        absent = [entry for entry in due if entry.message is None]
-        if absent:
-            self._runtime.start_task(asyncio.get_running_loop().create_task(self._read_due(absent)))
+    def _put_due(self, messages: list[Message]) -> int:
+        try:
+            self.put(messages, Durability.OS)
+        except QueueFull as full:
+            return len(messages) if self.settings.overflow is Overflow.REJECT_PUBLISH_DLX else full.accepted
+        except (LogError, QueueGone) as error:
+            _logger.error("scheduled messages of queue %s will be tried again: %s", self.name, error)
+            return 0
+        return len(messages)
 
     async def _read_due(self, entries: list[ScheduledMessage]) -> None:
-        for entry in entries:
-            try:
-                message = await self._schedule.body(entry)
-            except (LogError, ValueError) as error:
-                _logger.error("a scheduled message of queue %s cannot be read: %s", self.name, error)
-                self._schedule.retry([entry], self._clock.wall_ms() + _RETRY_MS)
-                self._arm()
-                continue
-            if message is not None and entry.id in self._schedule and not self.gone:
-                self._put_due([entry], [message])
-
-    def _put_due(self, entries: list[ScheduledMessage], messages: list[Message]) -> None:
-        """Their time counts from now."""
-        now_ms = self._clock.wall_ms()
-        fresh = [
-            message._replace(
-                timestamp_ms=now_ms,
-                expires_ms=None if message.expires_ms is None else now_ms + message.expires_ms - message.timestamp_ms,
-            )
-            for message in messages
-        ]
-        try:
-            self.put(fresh, Durability.OS)
-        except QueueFull as full:
-            entries = entries if self.settings.overflow is Overflow.REJECT_PUBLISH_DLX else entries[: full.accepted]
-            self._schedule.retry([entry for entry in self._schedule.listed() if entry.due_ms <= now_ms and entry not in entries], now_ms + _RETRY_MS)  # fmt: skip
-        except LogError as error:
-            _logger.error("scheduled messages of queue %s will be tried again: %s", self.name, error)
-            self._schedule.retry(entries, now_ms + _RETRY_MS)
-            return
-        self._schedule.remove([entry.id for entry in entries])
+        await self._schedule.read_in(entries, self._clock.wall_ms, self._put_due)
+        self._arm()
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
@@ -911,38 +802,14 @@ class QueueCursor:
             self._journal.touch(self)
 
     def changes(self) -> list[StateRecord]:
-        settled, counts = self._settled, self._counts
-        head = state.Head(self._topic_id, settled.head, max(self._delivered_to, settled.head), self._mean_bytes)
-        records: list[StateRecord] = [(state.encode_key(state.HEAD, self.id), state.encode_head(head))]
-        counts.forget_before(settled.head)
-        touched = settled.touched | counts.touched
-        self._removing = set()
-        if touched:
-            for number in touched:
-                bits = settled.chunks.get(number, 0) if (number + 1) << CHUNK_BITS > settled.head else 0
-                chunk = state.Chunk(bits, counts.of_chunk(number))
-                if bits or chunk.counts:
-                    self._written_chunks.add(number)
-                    records.append((state.encode_key(state.CHUNK, self.id, number), state.encode_chunk(chunk)))
-                elif number in self._written_chunks:
-                    self._written_chunks.discard(number)
-                    self._removing.add(number)
-                    records.append((state.encode_key(state.CHUNK, self.id, number), None))
-            settled.touched = set()
-            counts.touched = set()
-        return records
+        return self._progress.changes()
 
     def unwritten(self) -> None:
-        self._written_chunks |= self._removing
-        self._settled.touched |= self._written_chunks | set(self._settled.chunks)
-        self._counts.touched |= set(self._counts.chunks())
+        self._progress.unwritten()
 
     def tombstones(self) -> list[StateRecord]:
         """What removes the queue from the journal."""
-        records: list[StateRecord] = [(state.encode_key(state.HEAD, self.id), None)]
-        records += [(state.encode_key(state.CHUNK, self.id, number), None) for number in self._written_chunks]
-        records += [(state.encode_key(state.SCHEDULED, self.id, entry.id), None) for entry in self._schedule.listed()]
-        return records
+        return self._progress.tombstones() + self._schedule.tombstones()
 
     def _trim(self) -> None:
         """Free the acknowledged prefix, when there is about a segment of it."""
@@ -979,8 +846,6 @@ class QueueCursor:
                 _logger.exception("a consumer of queue %s failed", self.name)
         self._line.clear()
         self._leases.clear()
-        self._deadlines.clear()
-        self._leased_bytes = 0
         self._account()
 
     def close(self) -> None:
@@ -988,6 +853,3 @@ class QueueCursor:
         self.gone = True
         self._store.unwatch(self._tp, self._on_append)
         self._runtime.arm(self, None)
-
-
-_RECORD_BYTES = 24  # of a record in the log, beside its body

@@ -23,6 +23,9 @@ class DeliveryCounts:
     def __bool__(self) -> bool:
         return bool(self._chunks)
 
+    def __contains__(self, offset: int) -> bool:
+        return (offset & _LOW) in self._chunks.get(offset >> CHUNK_BITS, ())
+
     def restore(self, number: int, counts: dict[int, int]) -> None:
         if counts:
             self._chunks[number] = dict(counts)

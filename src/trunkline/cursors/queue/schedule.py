@@ -10,16 +10,22 @@ A crash between the entry into the queue and the tombstone lets the message ente
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from trunkline.cursors.queue import state
 from trunkline.cursors.queue.errors import ScheduleFull
-from trunkline.cursors.queue.journal import QueueJournal
+from trunkline.cursors.queue.journal import QueueJournal, StateRecord
 from trunkline.cursors.queue.limits import QueueLimits
 from trunkline.cursors.queue.message import Message
+from trunkline.log.errors import LogError
 from trunkline.log.store import Appended, Durability
+
+_logger = logging.getLogger(__name__)
+
+RETRY_MS = 1_000  # after a read that failed, or a queue that was full
 
 
 class Scheduling(NamedTuple):
@@ -98,9 +104,6 @@ class Schedule:
             if entry.id in self._entries:
                 heappush(self._heap, (due_ms, entry.id))
 
-    def __contains__(self, number: int) -> bool:
-        return number in self._entries
-
     def remove(self, numbers: Sequence[int]) -> int:
         """Forget messages that entered the queue or were cancelled; returns how many there were."""
         gone = [entry for number in numbers if (entry := self._entries.pop(number, None)) is not None]
@@ -113,9 +116,58 @@ class Schedule:
             )
         return len(gone)
 
+    def tombstones(self) -> list[StateRecord]:
+        return [(state.encode_key(state.SCHEDULED, self._queue_id, number), None) for number in self._entries]
+
     def listed(self) -> list[ScheduledMessage]:
         """By time, soonest first."""
         return sorted(self._entries.values(), key=lambda entry: (entry.due_ms, entry.id))
+
+    # -- into the queue ----------------------------------------------------------------------------------------------
+
+    def let_in(self, now_ms: int, put: Callable[[list[Message]], int]) -> list[ScheduledMessage]:
+        """Put what is due and in memory; returns what is due and must be read first (see `read_in`).
+
+        `put` says how many messages, from the first on, the queue has taken or given up; the others try again later.
+        """
+        due = self.due(now_ms)
+        held = [entry for entry in due if entry.message is not None]
+        if held:
+            self._enter(held, [entry.message for entry in held if entry.message is not None], now_ms, put)
+        return [entry for entry in due if entry.message is None]
+
+    async def read_in(
+        self, entries: Sequence[ScheduledMessage], now_ms: Callable[[], int], put: Callable[[list[Message]], int]
+    ) -> None:
+        """Put messages that are due but only in the log, one by one."""
+        for entry in entries:
+            try:
+                message = await self.body(entry)
+            except (LogError, ValueError) as error:
+                _logger.error("a scheduled message of queue %s cannot be read: %s", self._queue_id, error)
+                self.retry([entry], now_ms() + RETRY_MS)
+                continue
+            if message is not None and entry.id in self._entries:
+                self._enter([entry], [message], now_ms(), put)
+
+    def _enter(
+        self,
+        entries: Sequence[ScheduledMessage],
+        messages: Sequence[Message],
+        now_ms: int,
+        put: Callable[[list[Message]], int],
+    ) -> None:
+        """Its own time counts from now for a message that had to wait."""
+        fresh = [
+            message._replace(
+                timestamp_ms=now_ms,
+                expires_ms=None if message.expires_ms is None else now_ms + message.expires_ms - message.timestamp_ms,
+            )
+            for message in messages
+        ]
+        taken = put(fresh)
+        self.remove([entry.id for entry in entries[:taken]])
+        self.retry(entries[taken:], now_ms + RETRY_MS)
 
     async def body(self, entry: ScheduledMessage) -> Message | None:
         if entry.message is not None:
