@@ -120,6 +120,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
         self._forget_unsent()
+        self._end_session()
+
+    def _end_session(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             session.connection_lost()
@@ -207,7 +210,9 @@ class Connection(asyncio.BufferedProtocol):
         if not self._reading:
             self._reading = True
             transport.resume_reading()
-        asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._end_session)  # what it held is free at once, not when the client hangs up
+        loop.call_later(_LINGER_S, transport.abort)
 
     def pause_writing(self) -> None:
         if self._session is not None:
