@@ -3,12 +3,16 @@
 What only 5.0 has (properties, most reason codes) keeps its default in packets of the older versions. `properties` is None
 when a packet has none. Packets are equal when they are of one type and their fields are; only tests compare them.
 
+Packets that come once per message can be part of no cycle, so the cycle collector need not follow them.
+
 This module is compiled where a C compiler is present.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from trunkline.protocols.mqtt.properties import Properties
 
@@ -33,6 +37,7 @@ DISCONNECT: Final = 14
 AUTH: Final = 15
 
 
+@mypyc_attr(acyclic=True)
 class Packet:
     def fields(self) -> tuple[object, ...]:
         return ()
@@ -103,6 +108,7 @@ class ConnAck(Packet):
         return (self.session_present, self.reason_code, self.properties)
 
 
+@mypyc_attr(acyclic=True)
 class Publish(Packet):
     """`packet_id` is 0 for QoS 0. The parser resolves topic aliases: `topic` is never empty in what it gives."""
 
@@ -128,6 +134,7 @@ class Publish(Packet):
         return (self.topic, self.payload, self.qos, self.retain, self.dup, self.packet_id, self.properties)
 
 
+@mypyc_attr(acyclic=True)
 class Acknowledgement(Packet):
     """What PUBACK, PUBREC, PUBREL and PUBCOMP have in common."""
 
@@ -140,18 +147,22 @@ class Acknowledgement(Packet):
         return (self.packet_id, self.reason_code, self.properties)
 
 
+@mypyc_attr(acyclic=True)
 class PubAck(Acknowledgement):
     pass
 
 
+@mypyc_attr(acyclic=True)
 class PubRec(Acknowledgement):
     pass
 
 
+@mypyc_attr(acyclic=True)
 class PubRel(Acknowledgement):
     pass
 
 
+@mypyc_attr(acyclic=True)
 class PubComp(Acknowledgement):
     pass
 
