@@ -183,7 +183,7 @@ class Messaging:
             default = "classic" if argument == "x-queue-type" else None
             value, other = given.get(argument, default), held.get(argument, default)
             if value != other:
-                shown = (refusals.shown(value), refusals.shown(other))
+                shown = (refusals.shown(value, other), refusals.shown(other, value))
                 raise refusals.inequivalent(argument, "queue", wish.name, existing.vhost, *shown)
 
     async def delete_queue(
@@ -194,7 +194,7 @@ class Messaging:
         except QueueInUse:
             raise refusals.precondition(f"queue '{queue.name}' in vhost '{vhost.name}' in use") from None
         except QueueNotEmpty:
-            raise refusals.precondition(f"queue '{queue.name}' in vhost '{vhost.name}' is not empty") from None
+            raise refusals.precondition(f"queue '{queue.name}' in vhost '{vhost.name}' not empty") from None
 
     def delete_owned(self, owner: object) -> None:
         """The owner of exclusive queues is gone: so are they."""

@@ -52,10 +52,12 @@ def inequivalent(argument: str, kind: str, name: str, vhost: str, received: str,
     )
 
 
-def shown(value: object) -> str:
-    """An argument as RabbitMQ shows it in these texts."""
+def shown(value: object, beside: object) -> str:
+    """An argument as RabbitMQ shows it in these texts: with its type, if the declaration beside it has none."""
     if value is None:
         return "none"
+    if beside is not None:
+        return f"'{str(value).lower() if isinstance(value, bool) else value}'"
     if isinstance(value, bool):
         return f"the value '{str(value).lower()}' of type 'bool'"
     if isinstance(value, int):

@@ -277,10 +277,13 @@ class Topology:
         *,
         to_exchange: bool = False,
     ) -> Recorded:
+        """Remove a binding. One that is not there, also for want of its ends, is no error: clients undo things twice."""
         route = Route(source, destination, to_exchange, routing_key, arguments)
         durable = self._durable(vhost, route)
         try:
             removed = vhost.router.unbind(source, destination, routing_key, arguments, to_exchange=to_exchange)
+        except (UnknownExchange, UnknownQueue):
+            return None
         except RoutingError as error:
             raise self._binding_refused(vhost, route, error) from None
         if not removed:
@@ -355,7 +358,7 @@ def check_equivalent(existing: ExchangeInfo, info: ExchangeInfo, vhost: str) -> 
         given, held = info.arguments.get(argument), existing.arguments.get(argument)
         if given != held:
             raise refusals.inequivalent(
-                argument, "exchange", info.name, vhost, refusals.shown(given), refusals.shown(held)
+                argument, "exchange", info.name, vhost, refusals.shown(given, held), refusals.shown(held, given)
             )
 
 

@@ -187,17 +187,19 @@ class Channel:
         )
 
     def _reply_directly(self, envelope: Envelope, body: bytes) -> bool:
-        """Hand a direct reply to the channel that waits for it, or a request to the management. True if there is one."""
+        """Hand a direct reply to the channel that waits for it, or a request to the management.
+
+        False if a mandatory message is still to be returned: a reply's address is no queue, as RabbitMQ sees it.
+        """
         if envelope.exchange or not envelope.routing_key.startswith("amq."):
             return False
         if envelope.routing_key == MANAGEMENT:
             self.session.manage(self, envelope, body)
             return True
         channel = self.session.replies.get(envelope.routing_key)
-        if channel is None or channel.reply_tag is None:
-            return False
-        channel.session.deliver_reply(channel, envelope, body)
-        return True
+        if channel is not None and channel.reply_tag is not None:
+            channel.session.deliver_reply(channel, envelope, body)
+        return False
 
     # -- confirms: the broker's Publisher --------------------------------------------------------------------------
 

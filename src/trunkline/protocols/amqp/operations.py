@@ -22,7 +22,7 @@ from trunkline.protocols.amqp.channel import REPLY_TO, REPLY_TO_PREFIX, Channel,
 from trunkline.protocols.amqp.codec import encode_get_ok
 from trunkline.protocols.amqp.confirms import Confirms
 from trunkline.protocols.amqp.consumer import Consumer, content_of
-from trunkline.protocols.amqp.errors import COMMAND_INVALID, NOT_ALLOWED, NOT_IMPLEMENTED, FrameError
+from trunkline.protocols.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, NOT_ALLOWED, NOT_IMPLEMENTED, FrameError
 from trunkline.protocols.amqp.mapping import plain_value
 from trunkline.protocols.amqp.queue_arguments import read_settings
 from trunkline.protocols.amqp.transaction import Transaction
@@ -64,7 +64,7 @@ def _answer(channel: Channel, recorded: Recorded, nowait: bool, reply: m.Method)
 
 
 def _channel_open(channel: Channel, method: m.ChannelOpen) -> Later:
-    raise FrameError(COMMAND_INVALID, "second 'channel.open' seen", 20, 10)
+    raise FrameError(CHANNEL_ERROR, "second 'channel.open' seen", 20, 10)
 
 
 def _channel_close(channel: Channel, method: m.ChannelClose) -> Later:
@@ -308,13 +308,12 @@ def _queue_unbind(channel: Channel, method: m.QueueUnbind) -> Later:
     session.check_access(Access.WRITE, "queue", name)
     session.check_access(Access.READ, "exchange", method.exchange)
 
-    def unbind(queue: Queue) -> Later:
-        topology = session.service.topology
-        arguments = _arguments(method.arguments)
-        recorded = topology.unbind(session.vhost, method.exchange, queue.name, routing_key, arguments)
-        return _answer(channel, recorded, False, m.QueueUnbindOk())
-
-    return _with_queue(channel, name, unbind)
+    queue = session.vhost.queues.get(name)
+    if queue is not None:
+        session.service.messaging.check_owner(queue, session)
+    arguments = _arguments(method.arguments)
+    recorded = session.service.topology.unbind(session.vhost, method.exchange, name, routing_key, arguments)
+    return _answer(channel, recorded, False, m.QueueUnbindOk())
 
 
 def _queue_purge(channel: Channel, method: m.QueuePurge) -> Later:
