@@ -122,7 +122,7 @@ class Queues:
         leftover = [record for queue_id, queue in restored.items() for record in queue.keys(queue_id)]
         if leftover:
             self.runtime.journal.write(leftover, Durability.OS)
-        self._spawn(self._warm(), "warm queues")
+        self._spawn(self._warm, "warm queues")
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -391,7 +391,7 @@ class Queues:
     def _on_unused(self, cursor: QueueCursor) -> None:
         queue = self._by_cursor.get(cursor)
         if queue is not None and queue.auto_delete:
-            self._spawn(self._delete_unused(queue), f"delete queue {queue.name}")
+            self._spawn(lambda: self._delete_unused(queue), f"delete queue {queue.name}")
 
     async def _delete_unused(self, queue: DeclaredQueue) -> None:
         if not len(queue.cursor.consumers):
@@ -400,7 +400,7 @@ class Queues:
     def _on_expired(self, cursor: QueueCursor) -> None:
         queue = self._by_cursor.get(cursor)
         if queue is not None:
-            self._spawn(self._delete(queue, "it was not used"), f"delete queue {queue.name}")
+            self._spawn(lambda: self._delete(queue, "it was not used"), f"delete queue {queue.name}")
 
     def _on_gone(self, cursor: QueueCursor) -> None:
         """The topic was deleted under the queue."""
@@ -415,10 +415,10 @@ class Queues:
         batch = build_batch([record], timestamp_ms=self._clock.wall_ms())
         return self._store.append(TOPOLOGY, batch, Durability.DISK)
 
-    def _spawn(self, work: Awaitable[None], name: str) -> None:
+    def _spawn(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         async def guarded() -> None:
             try:
-                await work
+                await work()
             except (LogError, QueueError) as error:
                 logger.error("could not %s: %s", name, error)
 

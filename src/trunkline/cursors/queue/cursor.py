@@ -814,7 +814,7 @@ class QueueCursor:
     def _trim(self) -> None:
         """Free the acknowledged prefix, when there is about a segment of it."""
         head = self._settled.head
-        if self.settings.retain or self._trimming or self._runtime.closed:
+        if self.settings.retain or self._trimming or self.gone or self._runtime.closed:
             return
         if (head - self._trimmed_to) * (self._mean_bytes + _RECORD_BYTES) < self._limits.trim_bytes:
             return
@@ -829,6 +829,7 @@ class QueueCursor:
             self._trimmed_to = head
         finally:
             self._trimming = False
+        self._trim()  # the head may have moved on meanwhile
 
     def vanish(self, reason: str) -> None:
         """The queue is deleted: consumers are told, everything in memory is let go."""
