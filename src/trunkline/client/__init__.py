@@ -5,6 +5,8 @@
     client       which broker to ask: metadata, leaders, coordinators, retries
     topics       create, describe, alter, delete; offsets by time
     producer     batches, partitioner, idempotent sequence numbers
+    sending      batches on their way: several requests in flight, sent again after a lost connection
+    transaction  batches and offsets that count together or not at all
     reader       records of partitions, from offsets on; read_committed
     groups       list, describe, offsets, reset, delete
     member       a member of a consumer group (KIP-848)

@@ -32,7 +32,7 @@ from trunkline.protocols.kafka.wire import Message
 
 FIRST_BACKOFF_MS = 50
 MAX_BACKOFF_MS = 1_000
-_GROUP = 0  # the coordinator type of FindCoordinator
+_GROUP, _TRANSACTION = 0, 1  # the coordinator types of FindCoordinator
 _FIND_ONE_VERSION = 3  # the last version of FindCoordinator that asks for a single key
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Client:
         self._connections: dict[tuple[str, int], KafkaConnection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._controller = -1
-        self._coordinators: dict[str, tuple[str, int]] = {}
+        self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         self._topics: dict[str, Topic] = {}
         self._reached = False
 
@@ -132,12 +132,18 @@ class Client:
         return self.broker(self._controller) if self._controller >= 0 else self.any_broker()
 
     def coordinator(self, group: str) -> KafkaConnection:
-        address = self._coordinators.get(group)
+        return self._coordinator(_GROUP, group, f"coordinator of group {group}")
+
+    def transaction_coordinator(self, transactional_id: str) -> KafkaConnection:
+        return self._coordinator(_TRANSACTION, transactional_id, f"coordinator of transactions of {transactional_id}")
+
+    def _coordinator(self, kind: int, key: str, subject: str) -> KafkaConnection:
+        address = self._coordinators.get((kind, key))
         if address is None:
-            request = FindCoordinatorRequest(key=group, key_type=_GROUP)
+            request = FindCoordinatorRequest(key=key, key_type=kind)
             found = self.any_broker().request(request, FindCoordinatorResponse, max_version=_FIND_ONE_VERSION)
-            check(found.error_code, f"coordinator of group {group}", found.error_message)
-            address = self._coordinators[group] = (found.host, found.port)
+            check(found.error_code, subject, found.error_message)
+            address = self._coordinators[kind, key] = (found.host, found.port)
         return self._connect(address)
 
     def _connect(self, address: tuple[str, int]) -> KafkaConnection:

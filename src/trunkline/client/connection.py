@@ -1,4 +1,4 @@
-"""One connection to a broker: a socket, the versions that both sides know, one request at a time.
+"""One connection to a broker: a socket, the versions that both sides know, one request at a time or a few in flight.
 
 On opening, ApiVersions is asked in the newest form that we know; a broker too old for it answers UNSUPPORTED_VERSION in
 version 0 with what it does know, and is asked again. Every later request is sent in the highest version that both sides
@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from trunkline.client.errors import CONNECTION_FAILED, DISCONNECTED, TIMED_OUT, ClientError, check
 from trunkline.protocols.kafka.apis import APIS, ApiKey
@@ -29,6 +29,13 @@ DEFAULT_PORT = 9092
 _LENGTH = struct.Struct(">i")
 
 R = TypeVar("R", bound=Message)
+
+
+class Submitted(NamedTuple):
+    """A request that was sent and not answered yet."""
+
+    correlation_id: int
+    version: int
 
 
 class KafkaConnection:
@@ -105,6 +112,19 @@ class KafkaConnection:
     def post(self, request: Message, *, max_version: int | None = None) -> None:
         """Send a request that has no response: Produce with acks=0."""
         self._send(request, self.version_for(ApiKey(request.API_KEY), max_version))
+
+    def submit(self, request: Message, *, max_version: int | None = None) -> Submitted:
+        """Send without waiting. Answers are to be collected in the order of submission, before anything else is asked."""
+        version = self.version_for(ApiKey(request.API_KEY), max_version)
+        return Submitted(self._send(request, version), version)
+
+    def collect(self, submitted: Submitted, response_type: type[R], *, timeout_ms: int | None = None) -> R:
+        """The answer to the oldest request that was submitted and not collected."""
+        try:
+            frame = self._receive(timeout_ms or self.timeout_ms)
+            return decode_response(response_type, frame, submitted.version, submitted.correlation_id)
+        except DecodeError as error:
+            raise self._broken(f"{self.address} answered what we do not understand: {error}") from error
 
     def _exchange(self, request: Message, response_type: type[R], version: int, timeout_ms: int) -> R:
         try:

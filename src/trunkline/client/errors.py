@@ -30,6 +30,7 @@ RETRIABLE = frozenset(
         "FENCED_LEADER_EPOCH",
         "UNKNOWN_LEADER_EPOCH",
         "UNSTABLE_OFFSET_COMMIT",
+        "CONCURRENT_TRANSACTIONS",
     }
 )
 """Names after which asking again, with fresh metadata, may succeed."""
@@ -57,6 +58,9 @@ _MEANING = {
     "UNSUPPORTED_VERSION": "the broker does not support this request",
     "TOPIC_AUTHORIZATION_FAILED": "not allowed to use this topic",
     "GROUP_AUTHORIZATION_FAILED": "not allowed to use this group",
+    "PRODUCER_FENCED": "another producer has taken over this transactional id",
+    "INVALID_PRODUCER_EPOCH": "another producer has taken over this transactional id",
+    "INVALID_TXN_STATE": "the transaction has ended already, perhaps because it took longer than its time-out",
     "CLUSTER_AUTHORIZATION_FAILED": "not allowed to do this on this cluster",
 }
 

@@ -146,7 +146,7 @@ class Reader:
         self.positions[tp] = self.moved[tp] = start
 
     def _visible(self, tp: TopicPartition, data: PartitionData) -> Iterator[Record]:
-        aborted = _AbortedTransactions(data.aborted_transactions or () if self.committed else ())
+        aborted = AbortedTransactions(data.aborted_transactions or () if self.committed else ())
         try:
             for batch in whole_batches(data.records):
                 header = parse_header(batch)
@@ -163,7 +163,7 @@ class Reader:
             raise ClientError("CORRUPT_MESSAGE", f"partition {tp} near offset {self.positions[tp]}: {error}") from error
 
 
-class _AbortedTransactions:
+class AbortedTransactions:
     """Which producers' records are being skipped at this point of a partition."""
 
     def __init__(self, listed: Sequence[AbortedTransaction]) -> None:
