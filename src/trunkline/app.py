@@ -34,7 +34,10 @@ from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.protocols.kafka.server import KafkaServer
 
 if TYPE_CHECKING:
+    from trunkline.broker.mapping import Mapping as MqttMapping
     from trunkline.protocols.amqp.server import AmqpServer
+    from trunkline.protocols.mqtt.limits import MqttLimits
+    from trunkline.protocols.mqtt.server import MqttServer
 
 logger = logging.getLogger(__name__)
 
@@ -55,11 +58,20 @@ class Broker:
         host: str = "127.0.0.1",
         kafka_port: int | None = 0,
         amqp_port: int | None = 0,
+        mqtt_port: int | None = 0,
+        mqtt_ws_port: int | None = 0,
         topic: Mapping[str, str] | None = None,
         config: Config | None = None,
     ) -> None:
         if config is None:
-            config = Config(host=host, kafka_port=kafka_port, amqp_port=amqp_port, topic=dict(topic or {}))
+            config = Config(
+                host=host,
+                kafka_port=kafka_port,
+                amqp_port=amqp_port,
+                mqtt_port=mqtt_port,
+                mqtt_ws_port=mqtt_ws_port,
+                topic=dict(topic or {}),
+            )
         self._temporary = None
         if data is not None:
             config = replace(config, data=Path(data))
@@ -71,6 +83,7 @@ class Broker:
         self._core: BrokerCore | None = None
         self._kafka: KafkaServer | None = None
         self._amqp: AmqpServer | None = None
+        self._mqtt: MqttServer | None = None
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -119,12 +132,28 @@ class Broker:
                 host, port = await self._amqp.start(config.host, config.amqp_port)
                 core.listeners["amqp"] = (config.advertised_host or _WILDCARDS.get(host, host), port)
                 self._addresses["amqp"] = f"{_WILDCARDS.get(host, host)}:{port}"
+            if config.mqtt_port is not None or config.mqtt_ws_port is not None:
+                await self._start_mqtt(core)
         except BaseException:
             await self.stop()
             raise
 
+    async def _start_mqtt(self, core: BrokerCore) -> None:
+        from trunkline.protocols.mqtt.server import MqttServer
+
+        config = self.config
+        self._mqtt = MqttServer(core, limits=_mqtt_limits(config), mapping=_mapping(config))
+        for name, wanted in (("mqtt", config.mqtt_port), ("mqtt-ws", config.mqtt_ws_port)):
+            if wanted is not None:
+                host, port = await self._mqtt.listen(config.host, wanted, websocket=name == "mqtt-ws")
+                core.listeners[name] = (config.advertised_host or _WILDCARDS.get(host, host), port)
+                self._addresses[name] = f"{_WILDCARDS.get(host, host)}:{port}"
+
     async def stop(self) -> None:
         """Close the listeners, then the log, marking the shutdown as clean."""
+        if self._mqtt is not None:
+            await self._mqtt.close()
+            self._mqtt = None
         if self._amqp is not None:
             await self._amqp.close()
             self._amqp = None
@@ -155,11 +184,22 @@ def run(
     host: str = "127.0.0.1",
     kafka_port: int | None = 0,
     amqp_port: int | None = 0,
+    mqtt_port: int | None = 0,
+    mqtt_ws_port: int | None = 0,
     topic: Mapping[str, str] | None = None,
     config: Config | None = None,
 ) -> Iterator[Broker]:
     """A real broker for code that is not asynchronous: it runs in a thread of its own."""
-    broker = Broker(data, host=host, kafka_port=kafka_port, amqp_port=amqp_port, topic=topic, config=config)
+    broker = Broker(
+        data,
+        host=host,
+        kafka_port=kafka_port,
+        amqp_port=amqp_port,
+        mqtt_port=mqtt_port,
+        mqtt_ws_port=mqtt_ws_port,
+        topic=topic,
+        config=config,
+    )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="trunkline", daemon=True)
     thread.start()
@@ -241,6 +281,31 @@ def _settings(config: Config) -> BrokerSettings:
             min_free_bytes=config.min_free_bytes,
         ),
     )
+
+
+def _mqtt_limits(config: Config) -> MqttLimits:
+    from trunkline.protocols.mqtt.limits import MqttLimits
+
+    return MqttLimits(
+        max_connections=config.mqtt_max_connections,
+        max_packet_bytes=config.mqtt_max_packet_bytes,
+        receive_maximum=config.mqtt_receive_maximum,
+        max_inflight_messages=config.mqtt_max_inflight,
+        max_stored_inflight_messages=min(config.mqtt_max_inflight, MqttLimits().max_stored_inflight_messages),
+        max_queued_messages=config.mqtt_max_queued,
+        max_sessions=config.mqtt_max_sessions,
+        max_subscriptions=config.mqtt_max_subscriptions,
+        max_retained_messages=config.mqtt_max_retained,
+        max_topic_levels=config.mqtt_max_topic_levels,
+        sys_interval_ms=config.mqtt_sys_interval_ms,
+    )
+
+
+def _mapping(config: Config) -> MqttMapping:
+    from trunkline.broker.mapping import Mapping, MappingRule
+
+    rules = [MappingRule(topic_filter, topic, key) for topic_filter, (topic, key) in config.mqtt.items()]
+    return Mapping(rules, config.mqtt_topic)
 
 
 def _group_limits(config: Config) -> GroupLimits:

@@ -129,6 +129,8 @@ class Config:
     host: str = _setting("127.0.0.1", _text, "Address that the listeners bind to.")
     kafka_port: int | None = _setting(cast("int | None", 9092), _port, "Port for Kafka clients; 0 takes a free one, off leaves the listener out.")
     amqp_port: int | None = _setting(cast("int | None", 5672), _port, "Port for AMQP 0-9-1 clients; 0 takes a free one, off leaves the listener out.")
+    mqtt_port: int | None = _setting(cast("int | None", 1883), _port, "Port for MQTT clients; 0 takes a free one, off leaves the listener out.")
+    mqtt_ws_port: int | None = _setting(None, _port, "Port for MQTT clients over WebSocket; 0 takes a free one, off leaves the listener out.")
     advertised_host: str | None = _setting(None, _optional_text, "Host name that clients are told to connect to; the bound address if empty.")
     ready_file: Path | None = _setting(None, _optional_path, "File to write, as JSON, once every listener accepts.")  # noqa: RUF009
     log_level: str = _setting("info", _one_of(*LOG_LEVELS), "Least serious message to log: debug, info, warning or error.")
@@ -148,6 +150,18 @@ class Config:
 
     cleanup_interval_ms: int = _setting(30_000, _whole(10, _INT_MAX), "How often retention and compaction look for work.")
 
+    mqtt_topic: str = _setting("mqtt", _text, "Log topic of MQTT publications that no rule of the [mqtt] table names; off does not store them.")
+    mqtt_max_connections: int = _setting(20_000, _whole(1, 1_000_000), "MQTT connections at a time; more are closed at once.")
+    mqtt_max_packet_bytes: int = _setting(16_777_216, _whole(128, 268_435_460), "Largest MQTT packet; a larger one closes its connection.")
+    mqtt_receive_maximum: int = _setting(1_000, _whole(1, 65_535), "Unacknowledged QoS 1 and 2 publications that one MQTT client may have sent.")
+    mqtt_max_inflight: int = _setting(4_096, _whole(1, 65_535), "Unacknowledged QoS 1 and 2 messages sent to one MQTT client; sessions that are kept have at most 256.")
+    mqtt_max_queued: int = _setting(1_000, _whole(1, 1_000_000), "Messages of topics that are not stored, kept for an MQTT client whose window is full; more are dropped.")
+    mqtt_max_sessions: int = _setting(1_000_000, _whole(1, _INT_MAX), "MQTT sessions, with or without a connection.")
+    mqtt_max_subscriptions: int = _setting(100_000, _whole(1, 10_000_000), "Subscriptions of one MQTT session.")
+    mqtt_max_retained: int = _setting(1_000_000, _whole(0, _INT_MAX), "Retained MQTT messages.")
+    mqtt_max_topic_levels: int = _setting(128, _whole(1, 128), "Levels of an MQTT topic name or filter.")
+    mqtt_sys_interval_ms: int = _setting(10_000, _whole(0, _INT_MAX), "How often the topics under $SYS are brought up to date; 0 for never.")
+
     group_min_session_timeout_ms: int = _setting(6_000, _whole(1, _INT_MAX), "Shortest session timeout that a group member may ask for.")
     group_max_session_timeout_ms: int = _setting(1_800_000, _whole(1, _INT_MAX), "Longest session timeout that a group member may ask for.")
     group_initial_rebalance_delay_ms: int = _setting(0, _whole(0, _INT_MAX), "How long a new group waits for more members before its first assignment.")
@@ -160,6 +174,9 @@ class Config:
 
     topic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The broker's defaults for topic settings, where they differ from `trunkline.log.config.SETTINGS`."""
+
+    mqtt: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    """MQTT mapping rules: topic filter -> log topic (or `off`) and key template, in order; see `trunkline.broker.mapping`."""
 
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     """Setting (or `topic.<name>`) -> "default", "file PATH", "env VAR" or "flag"."""
@@ -219,12 +236,13 @@ class _Gathered:
 
     values: dict[str, object] = field(default_factory=dict)
     topic: dict[str, str] = field(default_factory=dict)
+    mqtt: dict[str, tuple[str, str]] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
     def take(self, name: str, raw: object, origin: str) -> None:
         setting = SETTINGS.get(name)
         if setting is None:
-            raise ConfigError(f"{origin}: {name} is not a setting{_nearest(name, [*SETTINGS, 'topic'])}")
+            raise ConfigError(f"{origin}: {name} is not a setting{_nearest(name, [*SETTINGS, 'topic', 'mqtt'])}")
         try:
             self.values[name] = setting.read(raw)
         except ValueError as error:
@@ -243,6 +261,16 @@ class _Gathered:
             raise ConfigError(f"{origin}: {error}", from_flag=origin == "flag") from None
         self.topic[name] = value
         self.origins[f"topic.{name}"] = origin
+
+    def take_mapping(self, topic_filter: str, raw: object, origin: str) -> None:
+        """One rule of the `[mqtt]` table: a topic's name, or a table of `topic` and `key`."""
+        table = raw if isinstance(raw, dict) else {"topic": raw}
+        topic, key = table.get("topic"), table.get("key", "{topic}")
+        if not isinstance(topic, str) or not isinstance(key, str) or not topic or table.keys() - {"topic", "key"}:
+            example = '"sensors/#" = "readings" or "sensors/#" = { topic = "readings", key = "{2}" }'
+            raise ConfigError(f"{origin}: mqtt.{topic_filter} must be like {example}")
+        self.mqtt[topic_filter] = (topic, key)
+        self.origins[f"mqtt.{topic_filter}"] = origin
 
 
 def load(
@@ -272,7 +300,8 @@ def load(
         found.take_topic(name, value, "flag")
     # Each value was read by its own field's reader, so the types agree; mypy cannot see that through a mapping.
     make = cast(Callable[..., Config], Config)
-    return make(**found.values, topic=MappingProxyType(found.topic), origins=MappingProxyType(found.origins))
+    tables = {"topic": MappingProxyType(found.topic), "mqtt": MappingProxyType(found.mqtt)}
+    return make(**found.values, **tables, origins=MappingProxyType(found.origins))
 
 
 def find_file(config_file: Path | None, environ: Mapping[str, str], directory: Path | None = None) -> Path | None:
@@ -304,6 +333,11 @@ def _take_file(found: _Gathered, path: Path) -> None:
                 raise ConfigError(f"{origin}: topic must be a table of topic settings")
             for topic_name, value in _flatten(raw):
                 found.take_topic(topic_name, value, origin)
+        elif name == "mqtt":
+            if not isinstance(raw, dict):
+                raise ConfigError(f"{origin}: mqtt must be a table of topic filters and log topics")
+            for topic_filter, rule in raw.items():
+                found.take_mapping(topic_filter, rule, origin)
         else:
             found.take(name, raw, origin)
 
@@ -338,6 +372,14 @@ def example() -> str:
     lines = ["# Trunkline settings. Each line shows a default; remove the # to change it.", ""]
     for setting in SETTINGS.values():
         lines += [f"# {setting.doc}", f"#{setting.name} = {_toml(setting.default)}", ""]
+    lines += [
+        "# Where MQTT publications are stored, by topic filter; the first that matches decides. The rest goes to mqtt_topic.",
+        "[mqtt]",
+        '#   "sensors/#" = "readings"',
+        '#   "plant/+/state" = { topic = "plants", key = "{2}" }',
+        '#   "chat/#" = "off"',
+        "",
+    ]
     lines += ["# Defaults for topics that do not say otherwise.", "[topic]"]
     for topic_setting in TOPIC_SETTINGS.values():
         default = topic_setting.default

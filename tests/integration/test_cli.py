@@ -451,7 +451,7 @@ def test_two_consumers_of_a_group_share_and_take_over(shell: Shell, filled: str)
 
 def serve(*arguments: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "trunkline", "serve", "--amqp-port", "off", *arguments],
+        [sys.executable, "-m", "trunkline", "serve", "--amqp-port", "off", "--mqtt-port", "off", *arguments],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -462,7 +462,7 @@ def serve(*arguments: str) -> tuple[int, str]:
 
 def test_serve_prints_where_it_is_and_what_to_type_first(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "trunkline", "serve", "--kafka-port", "0", "--amqp-port", "off", "--data", str(tmp_path / "data"), "--ready-file", str(tmp_path / "ready")],
+        [sys.executable, "-m", "trunkline", "serve", "--kafka-port", "0", "--amqp-port", "off", "--mqtt-port", "off", "--data", str(tmp_path / "data"), "--ready-file", str(tmp_path / "ready")],
         stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip

@@ -162,7 +162,7 @@ def test_the_example_with_its_comments_removed_is_the_default(tmp_path: Path) ->
         line[1:] if line.startswith("#") and not line.startswith("# ") else line for line in example().splitlines()
     )
     table = tomllib.loads(bare)
-    assert set(table) == {*SETTINGS, "topic"}
+    assert set(table) == {*SETTINGS, "topic", "mqtt"}
     assert set(table["topic"]) == set(TOPIC_SETTINGS)
     write(tmp_path, bare)
     config = load(environ={"HOME": str(tmp_path)}, directory=tmp_path)

@@ -1,0 +1,527 @@
+"""The hub: where the publications of a turn meet the log and the subscriptions.
+
+What connections read in one pass of the event loop is one turn. At its end (`_flush`), in this order:
+
+1. every source (log partition) that got publications appends them as one batch; retained messages are set;
+2. the publications are offered to the sessions that follow live, in the order in which they came, in runs of one topic:
+   a run is encoded once for all QoS 0 subscribers of one version, and once per subscriber otherwise;
+3. whatever changed in sessions that are kept is written to `__sessions`, as one batch;
+4. each connection's output is written, with one write;
+5. acknowledgements leave when everything that the turn appended is as durable as promised, turn by turn, so that they
+   leave in the order of what they acknowledge [MQTT-4.6.0-2 to MQTT-4.6.0-4].
+
+A turn whose log topic does not exist yet waits until it is created; meanwhile connections are not read once
+`max_turn_bytes` are waiting.
+
+A failed append is final for that turn: the connections that wait for its acknowledgements are closed, and their clients
+will send again what was not acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from trunkline.broker.mapping import filter_matches
+from trunkline.broker.retained import RetainedFull, RetainedMessages
+from trunkline.clock import Clock
+from trunkline.log.errors import BatchTooLarge, LogError
+from trunkline.log.records import LightNewRecord
+from trunkline.log.store import Appended, Durability, LogStore
+from trunkline.protocols.mqtt.codec import OutgoingPublish, Properties, encode_publishes
+from trunkline.protocols.mqtt.counters import Counters
+from trunkline.protocols.mqtt.errors import SUCCESS
+from trunkline.protocols.mqtt.keep_alive import KeepAlive
+from trunkline.protocols.mqtt.limits import MqttLimits
+from trunkline.protocols.mqtt.message import Message, header_section, message_of, wire_properties
+from trunkline.protocols.mqtt.packets import Will
+from trunkline.protocols.mqtt.subscription import Route, Routes
+
+if TYPE_CHECKING:
+    from trunkline.protocols.mqtt.session import Session
+    from trunkline.protocols.mqtt.session_journal import SessionJournal
+    from trunkline.protocols.mqtt.sessions import Sessions
+    from trunkline.protocols.mqtt.share_group import ShareGroup
+    from trunkline.protocols.mqtt.source import Source
+    from trunkline.protocols.mqtt.sources import Sources
+    from trunkline.protocols.mqtt.state import SessionState
+
+logger = logging.getLogger(__name__)
+
+Authenticate = Callable[[str | None, bytes | None, str], int]  # user name, password, peer -> reason code
+
+
+class Run:
+    """Consecutive publications of one topic."""
+
+    __slots__ = ("_shared", "messages", "plain", "source", "top_qos")
+
+    def __init__(self, messages: list[Message], source: Source | None) -> None:
+        self.messages = messages
+        self.source = source
+        self.top_qos = 0
+        self.plain = True  # whether all go out as they came
+        for message in messages:
+            self.top_qos = max(self.top_qos, message.qos)
+            if message.expires_ms is not None:
+                self.plain = False
+        self._shared: dict[tuple[int, bool], bytes] = {}
+
+    def shared(self, version: int, retain_as_published: bool) -> bytes:
+        """The run at QoS 0 for everyone of this version who wants nothing special."""
+        key = (version, retain_as_published)
+        data = self._shared.get(key)
+        if data is None:
+            out: list[OutgoingPublish] = [
+                (m.topic, m.payload, 0, m.retain and retain_as_published, False, 0, m.properties) for m in self.messages
+            ]
+            data = self._shared[key] = encode_publishes(out, version)
+        return data
+
+
+class _Turn:
+    """What waits for the appends of one turn."""
+
+    __slots__ = ("acks", "failed", "open", "then")
+
+    def __init__(self, acks: list[tuple[Session, list[int | bytes]]], then: list[Callable[[bool], None]]) -> None:
+        self.acks = acks
+        self.then = then
+        self.open = 0
+        self.failed = False
+
+
+class Hub:
+    def __init__(
+        self,
+        store: LogStore,
+        clock: Clock,
+        limits: MqttLimits,
+        routes: Routes,
+        sources: Sources,
+        retained: RetainedMessages,
+        journal: SessionJournal,
+    ) -> None:
+        self.sessions: Sessions  # set by Sessions itself
+        self.store = store
+        self.clock = clock
+        self.limits = limits
+        self.routes = routes
+        self.sources = sources
+        self.retained = retained
+        self.journal = journal
+        self.counters = Counters()
+        self.unsent_bytes = 0  # kept by the server: what slow clients have not taken yet
+        self.keep_alive = KeepAlive(clock)
+        self.authenticate: Authenticate = lambda user_name, password, peer: SUCCESS
+        # The turn that is being collected.
+        self._publications: list[tuple[Route, Message, bytes]] = []
+        self.pending_bytes = 0
+        self._acks: list[Session] = []
+        self._then: list[Callable[[bool], None]] = []
+        self._needs_disk = False
+        self._touched: list[Session] = []
+        self._again: list[Session] = []
+        self._scheduled = False
+        self._waiting_for_topic = False
+        self._turns: deque[_Turn] = deque()
+        self._changed_flows: dict[SessionState, None] = {}
+        self._changed_inbound: dict[SessionState, None] = {}
+        self._changed_groups: dict[ShareGroup, None] = {}
+        self._held: list[Session] = []
+        self._background: set[asyncio.Task[None]] = set()
+
+    # -- collecting ----------------------------------------------------------------------------------------------------
+
+    def publish(self, route: Route, message: Message, section: bytes) -> None:
+        """Take a publication into this turn. `section` is its record's headers."""
+        self._publications.append((route, message, section))
+        self.pending_bytes += len(message.payload)
+        if not self._scheduled:
+            self.schedule()
+
+    def schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def touch(self, session: Session) -> None:
+        """The session has output, or something that waits and may go on."""
+        self._touched.append(session)
+        if not self._scheduled:
+            self.schedule()
+
+    def pump_again(self, session: Session) -> None:
+        """The session has more to send in the next turn."""
+        self._again.append(session)
+
+    def acknowledge_later(self, session: Session) -> None:
+        """The session has acknowledgements that must wait for this turn's appends."""
+        self._acks.append(session)
+        if not self._scheduled:
+            self.schedule()
+
+    def after_stored(self, then: Callable[[bool], None]) -> None:
+        """Call when everything that this turn writes is on disk, with whether that went well."""
+        self._then.append(then)
+        self._needs_disk = True
+        self.schedule()
+
+    def need_disk(self) -> None:
+        """What this turn writes to `__sessions` must be on disk before the turn's acknowledgements leave."""
+        self._needs_disk = True
+
+    def inbound_changed(self, state: SessionState) -> None:
+        """The packet identifiers of a kept session's QoS 2 publications changed: on disk before it is acknowledged."""
+        self._changed_inbound[state] = None
+        self._needs_disk = True
+
+    def flow_changed(self, state: SessionState) -> None:
+        self._changed_flows[state] = None
+        if not self._scheduled:
+            self.schedule()
+
+    def group_changed(self, group: ShareGroup) -> None:
+        if group.persistent or group.in_journal:
+            self._changed_groups[group] = None
+            self.schedule()
+
+    def congested(self) -> bool:
+        return self.pending_bytes > self.limits.max_turn_bytes
+
+    def hold(self, session: Session) -> None:
+        """Tell the session (`resume`) when the turn has room again."""
+        self._held.append(session)
+
+    # -- the end of a turn ---------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        try:
+            if not self._waiting_for_topic:
+                self._end_turn()
+        except Exception:
+            logger.exception("the end of a turn failed")
+        finally:
+            self._scheduled = False
+        if self._changed_flows or self._changed_groups or self._touched:
+            self.schedule()
+        if self._held and not self.congested():
+            held, self._held = self._held, []
+            for session in held:
+                session.resume()
+
+    def _end_turn(self) -> None:
+        if self._publications:
+            missing = self._bind_sources()
+            if missing:
+                self._waiting_for_topic = True
+                self._run_in_background(self._create(missing))
+                return
+        turn = _Turn([(session, session.take_acks()) for session in self._acks], self._then)
+        self._acks, self._then = [], []
+        if self._publications:
+            self._store_and_deliver(turn)
+        # Delivering may touch sessions, and pumping them may touch flows: sessions first, then the journal, then output.
+        touched, self._touched = self._touched, []
+        for session in touched:
+            session.pump()
+        self._write_sessions(turn)
+        touched += self._touched
+        self._touched = []
+        for session in touched:
+            session.flush()
+        again, self._again = self._again, []
+        self._touched += again
+        if turn.acks or turn.then:
+            self._turns.append(turn)
+            if turn.open == 0:
+                self._release()
+
+    def _bind_sources(self) -> set[str]:
+        """Find the source of each publication; returns the log topics that do not exist yet."""
+        missing: set[str] = set()
+        last: Route | None = None
+        for route, message, _ in self._publications:
+            if route is not last:
+                last = route
+                if route.source is None and route.mapped is not None:
+                    route.source = self.sources.find(route.mapped)
+                    if route.source is None:
+                        missing.add(route.mapped.topic)
+            message.source = route.source
+        return missing
+
+    async def _create(self, names: set[str]) -> None:
+        failed: set[str] = set()
+        for name in names:
+            try:
+                await self.sources.create(name)
+            except LogError as error:
+                logger.error("cannot create topic %s; what was published to it is refused: %s", name, error)
+                failed.add(name)
+        if failed:
+            kept = []
+            for item in self._publications:
+                if item[0].mapped is not None and item[0].mapped.topic in failed:
+                    self.sessions.refused(item[1])
+                else:
+                    kept.append(item)
+            self._publications = kept
+        self._waiting_for_topic = False
+        self.schedule()
+
+    def _store_and_deliver(self, turn: _Turn) -> None:
+        publications, self._publications = self._publications, []
+        self.pending_bytes = 0
+        self._append(publications, turn)
+        position, count = 0, len(publications)
+        while position < count:
+            route = publications[position][0]
+            end = position + 1
+            while end < count and publications[end][0] is route:
+                end += 1
+            messages = [publications[index][1] for index in range(position, end)]
+            position = end
+            self.offer(route, messages)
+
+    def offer(self, route: Route, messages: list[Message]) -> None:
+        """Hand consecutive messages of one topic to those who follow live."""
+        source = messages[0].source
+        if source is not None and (source.behind or messages[0].offset < 0):
+            return  # it is read from the log, behind what others appended; or it could not be stored
+        if route.targets or route.groups:
+            run = Run(messages, source)
+            for target in route.targets:
+                target.state.deliver(run, target)
+            for group in route.groups:
+                group.deliver(run)
+        if source is not None:
+            source.delivered_to = messages[-1].offset + 1
+
+    def _append(self, publications: list[tuple[Route, Message, bytes]], turn: _Turn) -> None:
+        by_source: dict[Source, list[tuple[Route, Message, bytes]]] = {}
+        retain_disk = False
+        for item in publications:
+            message = item[1]
+            source = message.source
+            if source is not None:
+                found = by_source.get(source)
+                if found is None:
+                    found = by_source[source] = []
+                found.append(item)
+            if message.retain:
+                self._retain(message, item[2])
+                retain_disk = retain_disk or message.qos > 0
+        for source, items in by_source.items():
+            self._append_to(source, items, turn)
+        if self.retained.dirty:
+            self._wait_for(turn, self.retained.flush, Durability.DISK if retain_disk else Durability.OS)
+
+    def _append_to(self, source: Source, items: list[tuple[Route, Message, bytes]], turn: _Turn) -> None:
+        records: list[LightNewRecord] = [(route.key, message.payload, section, -1) for route, message, section in items]
+        size_bytes = 0
+        acknowledged = False
+        for _, message, _ in items:
+            size_bytes += len(message.payload)
+            acknowledged = acknowledged or message.qos > 0
+        durability = Durability.DISK if acknowledged else Durability.NONE
+        try:
+            offset, future = source.append(records, size_bytes, durability)
+        except BatchTooLarge:
+            if len(items) == 1:
+                self.sessions.refused(items[0][1])
+                return
+            for item in items:  # one of them is too large for the topic: the others are not to suffer for it
+                self._append_to(source, [item], turn)
+            return
+        except LogError as error:
+            logger.error("%s did not take %d publications: %s", source.tp, len(items), error)
+            turn.failed = True
+            return
+        for _, message, _ in items:
+            message.offset = offset
+            offset += 1
+        if not future.done():
+            turn.open += 1
+            future.add_done_callback(lambda done: self._stored(turn, done))
+
+    def _wait_for(
+        self, turn: _Turn, flush: Callable[[Durability], asyncio.Future[Appended]], durability: Durability
+    ) -> None:
+        try:
+            future = flush(durability)
+        except LogError as error:
+            logger.error("could not write the state of sessions: %s", error)
+            turn.failed = True
+            return
+        if not future.done():
+            turn.open += 1
+            future.add_done_callback(lambda done: self._stored(turn, done))
+
+    def _write_sessions(self, turn: _Turn) -> None:
+        for state in self._changed_flows:
+            self.journal.put_flow(state)
+        for group in self._changed_groups:
+            self.journal.put_group(group)
+        if self._changed_inbound:
+            for state in self._changed_inbound:
+                if state.in_journal:
+                    self.journal.put_inbound(state)
+            self._changed_inbound.clear()
+            self.sessions.mark_seen(always=True)
+        self._changed_flows.clear()
+        self._changed_groups.clear()
+        needs_disk, self._needs_disk = self._needs_disk, False
+        if self.journal.dirty:
+            self._wait_for(turn, self.journal.flush, Durability.DISK if needs_disk else Durability.OS)
+
+    def _stored(self, turn: _Turn, future: asyncio.Future[Appended]) -> None:
+        turn.open -= 1
+        if future.cancelled() or future.exception() is not None:
+            turn.failed = True
+            logger.error("publications are not stored: %s", "cancelled" if future.cancelled() else future.exception())
+        if turn.open == 0:
+            self._release()
+
+    def _release(self) -> None:
+        """Let acknowledgements go, oldest turn first, as far as the turns are stored."""
+        turns = self._turns
+        while turns and turns[0].open == 0:
+            turn = turns.popleft()
+            for session, acks in turn.acks:
+                if turn.failed:
+                    session.storage_failed()
+                else:
+                    session.send_acks(acks)
+            for then in turn.then:
+                then(not turn.failed)
+
+    # -- retained ------------------------------------------------------------------------------------------------------
+
+    def _retain(self, message: Message, section: bytes) -> None:
+        try:
+            if message.payload:
+                self.retained.put(message.topic, message.payload, section)
+            else:
+                self.retained.clear(message.topic)
+        except RetainedFull as error:
+            self.counters.retained_refused += 1
+            logger.warning("a retained message of %d bytes was not kept: %s", len(message.payload), error)
+
+    def retained_message(self, name: str) -> Message | None:
+        """The retained message of a name, as it goes to a new subscription: with the retain flag [MQTT-3.3.1-8]."""
+        found = self.retained.get(name)
+        if found is None:
+            return None
+        message = message_of((-1, found.timestamp_ms, name.encode(), found.payload, found.headers), None, name)
+        message.topic = name
+        message.retain = True
+        if self.seconds_left(message) == 0:
+            self.retained.clear(name)
+            self.schedule()
+            return None
+        return message
+
+    # -- what someone else appended ------------------------------------------------------------------------------------
+
+    def source_changed(self, source: Source) -> None:
+        """A source is behind: read what was appended to it, and offer that in its order."""
+        if source not in self.sources.reading:
+            self.sources.reading.add(source)
+            self._run_in_background(self._read_source(source))
+
+    async def _read_source(self, source: Source) -> None:
+        try:
+            while source.behind:
+                messages, following = await source.read(source.delivered_to, self.limits.catch_up_read_bytes)
+                bounds = self.store.bounds(source.tp)
+                if following == source.delivered_to and bounds.last_stable_offset <= following:
+                    # An open transaction may hold up what follows it; its end wakes us again.
+                    source.behind = bounds.high_watermark > following
+                    break
+                self._offer_read(source, messages, following)
+                await asyncio.sleep(0)
+        except LogError as error:
+            logger.warning("%s cannot be read: %s", source.tp, error)
+            self.sources.drop(source)
+            self.routes.known.clear()
+        finally:
+            self.sources.reading.discard(source)
+
+    def _offer_read(self, source: Source, messages: list[Message], following: int) -> None:
+        source.behind = False  # `offer` is to take these; nothing else runs meanwhile
+        position, count = 0, len(messages)
+        while position < count:
+            topic = messages[position].topic
+            end = position + 1
+            while end < count and messages[end].topic == topic:
+                end += 1
+            self.offer(self.routes.route(topic), messages[position:end])
+            position = end
+        source.delivered_to = following
+        source.behind = True
+        self.schedule()
+
+    # -- wills ---------------------------------------------------------------------------------------------------------
+
+    def publish_will(self, will: Will, publisher: str) -> None:
+        """Publish a will as if its client had just published it [MQTT-3.1.2-8]."""
+        properties = will.properties
+        if properties is not None:
+            properties.will_delay_interval = None
+        self.publish_as(publisher, will.topic, will.payload, qos=will.qos, retain=will.retain, properties=properties)
+
+    def publish_as(
+        self,
+        publisher: str,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> None:
+        """Publish without a connection."""
+        route = self.routes.route(topic)
+        if route.refusal:
+            self.counters.refused += 1
+            return
+        expires_ms = None
+        if properties is not None and properties.message_expiry_interval is not None:
+            expires_ms = self.clock.wall_ms() + properties.message_expiry_interval * 1000
+        section = header_section(
+            qos=qos, retain=retain, publisher=publisher, properties=properties, topic=None if route.named else topic
+        )
+        message = Message(topic, payload, qos, retain, wire_properties(properties), expires_ms, publisher)
+        self.publish(route, message, section)
+
+    def watch_keep_alive(self, session: Session) -> None:
+        self.keep_alive.add(session)
+
+    # -- small things --------------------------------------------------------------------------------------------------
+
+    def seconds_left(self, message: Message) -> int | None:
+        """Until the message expires: 0 when it has, None when it never does."""
+        if message.expires_ms is None:
+            return None
+        left_ms = message.expires_ms - self.clock.wall_ms()
+        return 0 if left_ms <= 0 else -(-left_ms // 1000)
+
+    def matcher(self, topic_filter: str) -> Callable[[str], bool]:
+        levels = topic_filter.split("/")
+        return lambda name: filter_matches(levels, name.split("/"))
+
+    def _run_in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def close(self) -> None:
+        for task in list(self._background):
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        if self._publications or self.journal.dirty:
+            self._flush()

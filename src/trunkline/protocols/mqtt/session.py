@@ -1,0 +1,615 @@
+"""One connection: packets in, packets out. No socket: `Outlet` is where bytes go.
+
+    NEW --CONNECT--> CONNECTING --what CONNECT changed is on disk--> CONNECTED --DISCONNECT, error, loss--> CLOSED
+
+Rules it keeps:
+- Until CONNACK is sent, nothing else is; what the client sends meanwhile waits, unread beyond one read.
+- Nothing is written to the socket while packets are being handled: output is collected and written at the end of the turn,
+  after what it depends on (see `hub`).
+- PUBACK and PUBREC leave when the publication is on disk; PUBCOMP of a session that is kept, when it is on disk that the
+  identifier is free.
+- A violation closes this connection, with a reason where the version has one, and touches nothing else.
+- Whatever ends the connection, but a DISCONNECT that says otherwise, makes the will due.
+"""
+
+from __future__ import annotations
+
+import uuid
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+from trunkline.protocols.mqtt import errors
+from trunkline.protocols.mqtt.codec import (
+    NO_PROPERTIES,
+    PINGRESP_PACKET,
+    MalformedPacket,
+    Parser,
+    ParserEvent,
+    Properties,
+    TopicAliases,
+    encode,
+    encode_acknowledgements,
+)
+from trunkline.protocols.mqtt.message import Message, header_section, wire_properties
+from trunkline.protocols.mqtt.packets import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+    V31,
+    V311,
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    PingReq,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+)
+from trunkline.protocols.mqtt.sessions import SessionRefused
+from trunkline.protocols.mqtt.state import NEVER_EXPIRES_S, SessionState
+
+if TYPE_CHECKING:
+    from trunkline.protocols.mqtt.hub import Hub
+    from trunkline.protocols.mqtt.subscription import Route
+
+DEFAULT_RECEIVE_MAXIMUM = 65_535
+KEEP_ALIVE_FACTOR = 1.5
+
+
+class Outlet(Protocol):
+    """What a session asks of its connection."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None:
+        """Close once what was written is sent."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def unsent_bytes(self) -> int: ...
+
+
+class Phase(IntEnum):
+    NEW = 0
+    CONNECTING = 1
+    CONNECTED = 2
+    CLOSED = 3
+
+
+class Session:
+    __slots__ = ("_acks", "_held", "_hub", "_out", "_outlet", "_parser", "_present", "_releases", "_sections",
+                 "_send_will", "_touched", "_unacknowledged", "aliases", "assigned_id", "client_id",
+                 "client_max_packet_bytes", "keep_alive_ms", "last_active_ms", "particular", "paused", "peer", "phase",
+                 "sent_messages", "state", "user_name", "version")  # fmt: skip
+
+    def __init__(self, hub: Hub, outlet: Outlet, peer: str) -> None:
+        self._hub = hub
+        self._outlet = outlet
+        self.peer = peer
+        self.phase = Phase.NEW
+        self.version = 0
+        self.client_id = ""
+        self.user_name: str | None = None
+        self.assigned_id = False
+        self.state: SessionState | None = None
+        self.aliases: TopicAliases | None = None
+        self.client_max_packet_bytes = 0  # 0: no limit
+        self.particular = False  # whether its PUBLISH packets differ from everyone else's
+        self.keep_alive_ms = 0.0
+        self.last_active_ms = hub.clock.monotonic_ms()
+        self.paused = False  # the socket does not take more
+        self.sent_messages = 0
+        self._parser = Parser(max_packet_bytes=hub.limits.max_packet_bytes, topic_alias_maximum=hub.limits.topic_alias_maximum)  # fmt: skip
+        self._held: list[ParserEvent] | None = None
+        self._present = False
+        self._send_will = True
+        self._out: list[bytes] = []
+        self._touched = False
+        self._acks: list[int | bytes] = []
+        self._releases: list[int] = []
+        self._unacknowledged = 0  # publications of the client, QoS 1 and 2, that are not complete
+        self._sections: dict[int, bytes] = {}
+
+    @property
+    def ready(self) -> bool:
+        return self.phase is Phase.CONNECTED
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        hub = self._hub
+        self.last_active_ms = hub.clock.monotonic_ms()
+        hub.counters.bytes_received += len(data)
+        events = self._parser.feed(data)
+        if self._held is not None:
+            self._held.extend(events)
+            return
+        self._handle(events)
+        if hub.congested() and self.phase is Phase.CONNECTED:
+            self._outlet.pause_reading()
+            hub.hold(self)
+
+    def resume(self) -> None:
+        self._outlet.resume_reading()
+
+    def _handle(self, events: list[ParserEvent]) -> None:
+        acknowledged = False
+        for index, event in enumerate(events):
+            kind = type(event)
+            if kind is Publish:
+                self._publish(event)  # type: ignore[arg-type]
+            elif kind is PubAck:
+                acknowledged = True
+                self._client_acknowledged(event)  # type: ignore[arg-type]
+            elif kind is PubRec:
+                self._client_received(event)  # type: ignore[arg-type]
+            elif kind is PubComp:
+                acknowledged = True
+                self._client_completed(event)  # type: ignore[arg-type]
+            elif kind is PubRel:
+                self._client_releases(event)  # type: ignore[arg-type]
+            else:
+                self._handle_other(event)
+            if self.phase is not Phase.CONNECTED:
+                if self.phase is Phase.CONNECTING:
+                    self._held = events[index + 1 :]
+                    self._outlet.pause_reading()
+                return
+        if acknowledged and not self._touched:
+            self._touched = True
+            self._hub.touch(self)
+
+    def _handle_other(self, event: ParserEvent) -> None:
+        if isinstance(event, MalformedPacket):
+            self._malformed(event)
+        elif isinstance(event, Connect):
+            self._connect(event)
+        elif isinstance(event, PingReq):
+            self.send(PINGRESP_PACKET)
+        elif isinstance(event, Subscribe):
+            self._subscribe(event)
+        elif isinstance(event, Unsubscribe):
+            self._unsubscribe(event)
+        elif isinstance(event, Disconnect):
+            self._disconnect(event)
+        elif isinstance(event, Auth):
+            self.refuse(errors.PROTOCOL_ERROR, "no authentication method was agreed on")
+
+    def _malformed(self, error: MalformedPacket) -> None:
+        self._hub.counters.malformed += 1
+        if self.phase is Phase.NEW:
+            if error.reason_code == errors.UNSUPPORTED_PROTOCOL_VERSION and error.version:
+                self.version = V5 if error.version >= V5 else V311
+                self._refuse_connect(error.reason_code)
+            elif error.version == V5:
+                self.version = V5
+                self._refuse_connect(error.reason_code)
+            else:
+                self._close()
+        else:
+            self.refuse(error.reason_code, error.text)
+
+    # -- CONNECT and the end -------------------------------------------------------------------------------------------
+
+    def _connect(self, packet: Connect) -> None:
+        hub, limits = self._hub, self._hub.limits
+        self.version = packet.version
+        properties = packet.properties
+        client_id = packet.client_id
+        if not client_id:
+            if packet.version == V31 or (packet.version == V311 and not packet.clean_start):
+                self._refuse_connect(errors.CLIENT_IDENTIFIER_NOT_VALID)
+                return
+            client_id = "auto-" + uuid.uuid4().hex
+            self.assigned_id = True
+        if len(client_id.encode()) > limits.max_client_id_bytes:
+            self._refuse_connect(errors.CLIENT_IDENTIFIER_NOT_VALID)
+            return
+        if properties is not None and properties.authentication_method is not None:
+            self._refuse_connect(errors.BAD_AUTHENTICATION_METHOD)
+            return
+        reason = hub.authenticate(packet.user_name, packet.password, self.peer)
+        if reason != errors.SUCCESS:
+            self._refuse_connect(reason)
+            return
+        self.client_id = client_id
+        self.user_name = packet.user_name
+        expiry_s = 0 if packet.clean_start else NEVER_EXPIRES_S
+        receive_maximum = DEFAULT_RECEIVE_MAXIMUM
+        if packet.version == V5:
+            expiry_s = 0
+            if properties is not None:
+                expiry_s = properties.session_expiry_interval or 0
+                receive_maximum = properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM
+                self.client_max_packet_bytes = properties.maximum_packet_size or 0
+                if properties.topic_alias_maximum:
+                    self.aliases = TopicAliases(min(properties.topic_alias_maximum, limits.topic_alias_maximum))
+                self.particular = self.client_max_packet_bytes > 0 or self.aliases is not None
+        expiry_s = min(expiry_s, limits.max_session_expiry_s)
+        window = limits.max_stored_inflight_messages if expiry_s else limits.max_inflight_messages
+        keep_alive_s = packet.keep_alive_s
+        if packet.version == V5 and (keep_alive_s == 0 or keep_alive_s > limits.max_keep_alive_s) and limits.max_keep_alive_s < 65_535:  # fmt: skip
+            keep_alive_s = limits.max_keep_alive_s
+        self.keep_alive_ms = keep_alive_s * 1000 * KEEP_ALIVE_FACTOR
+        self.phase = Phase.CONNECTING
+        try:
+            self.state, self._present = hub.sessions.open(
+                self,
+                client_id,
+                clean_start=packet.clean_start,
+                expiry_s=expiry_s,
+                will=packet.will,
+                window_limit=min(window, receive_maximum),
+            )
+        except SessionRefused as refusal:
+            self._refuse_connect(refusal.reason_code)
+            return
+        self._unacknowledged = len(self.state.inbound)
+        answer = self._connack_properties(packet, expiry_s, keep_alive_s) if packet.version == V5 else None
+        connack = encode(ConnAck(self._present, errors.SUCCESS, answer), self.version)
+        if self.state.persistent:
+            hub.after_stored(lambda stored: self._connected(connack, stored))
+        else:
+            self._connected(connack, True)
+
+    def _connack_properties(self, packet: Connect, expiry_s: int, keep_alive_s: int) -> Properties:
+        limits = self._hub.limits
+        properties = Properties()
+        asked = packet.properties.session_expiry_interval if packet.properties is not None else None
+        if expiry_s != (asked or 0):
+            properties.session_expiry_interval = expiry_s
+        properties.receive_maximum = limits.receive_maximum
+        properties.maximum_packet_size = limits.max_packet_bytes
+        properties.topic_alias_maximum = limits.topic_alias_maximum
+        if self.assigned_id:
+            properties.assigned_client_identifier = self.client_id
+        if keep_alive_s != packet.keep_alive_s:
+            properties.server_keep_alive = keep_alive_s
+        return properties
+
+    def _connected(self, connack: bytes, stored: bool) -> None:
+        state = self.state
+        if self.phase is not Phase.CONNECTING or state is None:
+            return
+        if not stored:
+            self._refuse_connect(errors.SERVER_UNAVAILABLE)
+            return
+        self.phase = Phase.CONNECTED
+        self._hub.watch_keep_alive(self)
+        self.send(connack)
+        state.wake()
+        held, self._held = self._held, None
+        if held is not None:
+            self._handle(held)
+            if self._held is None and self.ready:
+                self._outlet.resume_reading()
+
+    def _refuse_connect(self, reason_code: int) -> None:
+        self._hub.counters.connections_refused += 1
+        code = reason_code if self.version == V5 else errors.V3_RETURN_CODES.get(reason_code, 3)
+        self.send(encode(ConnAck(False, code), self.version))
+        self._close()
+
+    def _disconnect(self, packet: Disconnect) -> None:
+        properties = packet.properties
+        state = self.state
+        assert state is not None
+        if properties is not None and properties.session_expiry_interval is not None:
+            wanted_s = min(properties.session_expiry_interval, self._hub.limits.max_session_expiry_s)
+            if state.expiry_s == 0 and wanted_s != 0:
+                self.refuse(errors.PROTOCOL_ERROR, "a session expiry in DISCONNECT, after none in CONNECT")
+                return
+            state.expiry_s = wanted_s
+        self._send_will = packet.reason_code == errors.DISCONNECT_WITH_WILL
+        self._close()
+
+    def refuse(self, reason_code: int, text: str) -> None:
+        """End the connection because of something that the client, or the broker, did."""
+        if self.phase is Phase.CLOSED:
+            return
+        if self.phase is Phase.CONNECTING:
+            self._refuse_connect(reason_code)
+            return
+        if self.version == V5:
+            properties = None
+            if text and not self.client_max_packet_bytes:
+                properties = Properties()
+                properties.reason_string = text
+            self.send(encode(Disconnect(reason_code, properties), V5))
+        self._close()
+
+    def taken_over(self) -> None:
+        self.refuse(errors.SESSION_TAKEN_OVER, "")
+
+    def killed(self) -> None:
+        self.refuse(errors.ADMINISTRATIVE_ACTION, "")
+
+    def shut_down(self) -> None:
+        """The broker ends. The session stays as it is: when the broker is back, the connection was lost."""
+        if self.phase is Phase.CONNECTED and self.version == V5:
+            self.send(encode(Disconnect(errors.SERVER_SHUTTING_DOWN), V5))
+            self.flush()
+        self._outlet.close()
+
+    def keep_alive_expired(self) -> None:
+        self._hub.counters.keep_alive_timeouts += 1
+        self.refuse(errors.KEEP_ALIVE_TIMEOUT, "")
+
+    def storage_failed(self) -> None:
+        self.refuse(errors.IMPLEMENTATION_SPECIFIC_ERROR, "the publication could not be stored")
+
+    def _close(self) -> None:
+        self.flush()
+        self._outlet.close()
+        self.lost()
+
+    def lost(self) -> None:
+        """The connection is gone, or as good as gone."""
+        if self.phase is Phase.CLOSED:
+            return
+        self.phase = Phase.CLOSED
+        state, self.state = self.state, None
+        self._held = None
+        self._out = []
+        if state is not None and state.link is self:
+            self._hub.sessions.close(state, send_will=self._send_will)
+
+    # -- publications from the client ----------------------------------------------------------------------------------
+
+    def _publish(self, packet: Publish) -> None:
+        hub = self._hub
+        route = hub.routes.known.get(packet.topic)
+        if route is None:
+            route = hub.routes.route(packet.topic)
+        hub.counters.messages_received += 1
+        qos = packet.qos
+        if qos and not self._admit(packet, qos, route.refusal):
+            return
+        if route.refusal:
+            hub.counters.refused += 1
+            return
+        properties = packet.properties
+        retain = packet.retain
+        if properties is None and route.named and (qos < 2 or not self._kept()):
+            section = self._sections.get(qos + 4 if retain else qos)
+            if section is None:
+                section = header_section(qos=qos, retain=retain, publisher=self.client_id)
+                self._sections[qos + 4 if retain else qos] = section
+            message = Message(packet.topic, packet.payload, qos, retain, NO_PROPERTIES, None, self.client_id)
+        else:
+            message, section = self._publication(packet, route)
+        hub.publish(route, message, section)
+
+    def _publication(self, packet: Publish, route: Route) -> tuple[Message, bytes]:
+        properties = packet.properties
+        expires_ms = None
+        if properties is not None and properties.message_expiry_interval is not None:
+            expires_ms = self._hub.clock.wall_ms() + properties.message_expiry_interval * 1000
+        section = header_section(
+            qos=packet.qos,
+            retain=packet.retain,
+            publisher=self.client_id,
+            properties=properties,
+            topic=None if route.named else packet.topic,
+            packet_id=packet.packet_id if packet.qos == 2 and self._kept() else 0,
+        )
+        message = Message(
+            packet.topic, packet.payload, packet.qos, packet.retain, wire_properties(properties), expires_ms, self.client_id
+        )  # fmt: skip
+        return message, section
+
+    def _kept(self) -> bool:
+        return self.state is not None and self.state.persistent
+
+    def _admit(self, packet: Publish, qos: int, refusal: int) -> bool:
+        """Count a QoS 1 or 2 publication and arrange for its acknowledgement; False if it is not to be published."""
+        packet_id = packet.packet_id
+        state = self.state
+        assert state is not None
+        if qos == 2 and packet_id in state.inbound:
+            self._acknowledge(PUBREC << 16 | packet_id)  # it was published when it came first [MQTT-4.3.3-10]
+            return False
+        self._unacknowledged += 1
+        if self.version == V5 and self._unacknowledged > self._hub.limits.receive_maximum:
+            self.refuse(errors.RECEIVE_MAXIMUM_EXCEEDED, "more unacknowledged publications than Receive Maximum")
+            return False
+        if refusal and self.version == V5:
+            self._unacknowledged -= 1
+            answer = PubAck(packet_id, refusal) if qos == 1 else PubRec(packet_id, refusal)
+            self._acknowledge(encode(answer, V5))
+            return True
+        if qos == 1:
+            self._acknowledge(PUBACK << 16 | packet_id)
+        else:
+            state.inbound.add(packet_id)
+            if state.persistent:
+                self._hub.inbound_changed(state)
+            self._acknowledge(PUBREC << 16 | packet_id)
+        return True
+
+    def _client_releases(self, packet: PubRel) -> None:
+        state = self.state
+        assert state is not None
+        packet_id = packet.packet_id
+        if packet_id not in state.inbound:
+            reason = errors.PACKET_IDENTIFIER_NOT_FOUND if self.version == V5 else errors.SUCCESS
+            self._acknowledge(encode(PubComp(packet_id, reason), self.version))
+            return
+        state.inbound.discard(packet_id)
+        if state.persistent:
+            self._hub.inbound_changed(state)
+        self._acknowledge(PUBCOMP << 16 | packet_id)
+
+    # -- acknowledgements to the client --------------------------------------------------------------------------------
+
+    def _acknowledge(self, ack: int | bytes) -> None:
+        """Send this when the turn is stored: a kind and a packet identifier, or a whole packet."""
+        if not self._acks:
+            self._hub.acknowledge_later(self)
+        self._acks.append(ack)
+
+    def take_acks(self) -> list[int | bytes]:
+        acks, self._acks = self._acks, []
+        return acks
+
+    def send_acks(self, acks: list[int | bytes]) -> None:
+        if self.phase is not Phase.CONNECTED:
+            return
+        position, count = 0, len(acks)
+        while position < count:
+            first = acks[position]
+            if isinstance(first, bytes):
+                self._out.append(first)
+                position += 1
+                continue
+            kind = first >> 16
+            end = position
+            packet_ids: list[int] = []
+            while end < count:
+                ack = acks[end]
+                if isinstance(ack, bytes) or ack >> 16 != kind:
+                    break
+                packet_ids.append(ack & 0xFFFF)
+                end += 1
+            position = end
+            self._out.append(encode_acknowledgements(kind, packet_ids))
+            if kind != PUBREC:
+                self._unacknowledged -= len(packet_ids)
+        if not self._touched:
+            self.flush()
+
+    # -- acknowledgements from the client ------------------------------------------------------------------------------
+
+    def _client_acknowledged(self, packet: PubAck) -> None:
+        state = self.state
+        assert state is not None
+        if state.window.acknowledged(packet.packet_id) and state.persistent:
+            self._hub.flow_changed(state)
+
+    def _client_received(self, packet: PubRec) -> None:
+        state = self.state
+        assert state is not None
+        packet_id = packet.packet_id
+        if packet.reason_code >= errors.UNSPECIFIED_ERROR:
+            state.window.drop(packet_id)
+            self._touch()
+        elif state.window.received(packet_id):
+            self.send_release(packet_id)
+        else:
+            reason = errors.PACKET_IDENTIFIER_NOT_FOUND if self.version == V5 else errors.SUCCESS
+            self.send(encode(PubRel(packet_id, reason), self.version))
+        if state.persistent:
+            self._hub.flow_changed(state)
+
+    def send_release(self, packet_id: int) -> None:
+        self._releases.append(packet_id)
+        self._touch()
+
+    def _client_completed(self, packet: PubComp) -> None:
+        state = self.state
+        assert state is not None
+        if state.window.completed(packet.packet_id) and state.persistent:
+            self._hub.flow_changed(state)
+
+    # -- subscriptions -------------------------------------------------------------------------------------------------
+
+    def _subscribe(self, packet: Subscribe) -> None:
+        state = self.state
+        assert state is not None
+        identifier = 0
+        if packet.properties is not None and packet.properties.subscription_identifiers:
+            identifier = packet.properties.subscription_identifiers[0]
+        if any(each.no_local and each.topic_filter.startswith("$share/") for each in packet.subscriptions):
+            self.refuse(errors.PROTOCOL_ERROR, "No Local on a shared subscription")  # [MQTT-3.8.3-4]
+            return
+        codes = [self._hub.sessions.subscribe(state, each, identifier) for each in packet.subscriptions]
+        if self.version != V5:
+            codes = [min(code, errors.UNSPECIFIED_ERROR) for code in codes]
+        self._answer_when_stored(encode(SubAck(packet.packet_id, codes), self.version))
+        self._touch()
+
+    def _unsubscribe(self, packet: Unsubscribe) -> None:
+        state = self.state
+        assert state is not None
+        found = [self._hub.sessions.unsubscribe(state, each) for each in packet.topic_filters]
+        codes = [errors.SUCCESS if each else errors.NO_SUBSCRIPTION_EXISTED for each in found]
+        self._answer_when_stored(encode(UnsubAck(packet.packet_id, codes), self.version))
+
+    def _answer_when_stored(self, answer: bytes) -> None:
+        """A kept session's answer waits until what it promises is on disk."""
+        if not self._kept():
+            self.send(answer)
+            return
+
+        def then(stored: bool) -> None:
+            if self.phase is not Phase.CONNECTED:
+                return
+            if stored:
+                self.send(answer)
+            else:
+                self.storage_failed()
+
+        self._hub.after_stored(then)
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Write at the end of the turn."""
+        self._out.append(data)
+        if not self._touched:
+            self._touched = True
+            self._hub.touch(self)
+
+    def _touch(self) -> None:
+        if not self._touched:
+            self._touched = True
+            self._hub.touch(self)
+
+    def flush(self) -> None:
+        """Write what was collected. Called by the hub at the end of a turn."""
+        self._touched = False
+        if self._releases:
+            self._out.append(encode_acknowledgements(PUBREL, self._releases))
+            self._releases = []
+        out = self._out
+        if not out:
+            return
+        self._out = []
+        data = out[0] if len(out) == 1 else b"".join(out)
+        counters = self._hub.counters
+        counters.bytes_sent += len(data)
+        counters.messages_sent += self.sent_messages
+        self.sent_messages = 0
+        self._outlet.write(data)
+
+    def pump(self) -> None:
+        if self.state is not None and self.phase is Phase.CONNECTED:
+            self.state.pump()
+
+    def congested(self) -> bool:
+        """Whether QoS 0 messages are to be dropped: the client does not take what it has been sent."""
+        if not self.paused:
+            return False
+        hub = self._hub
+        return (
+            self._outlet.unsent_bytes() > hub.limits.max_unsent_bytes
+            or hub.unsent_bytes > hub.limits.max_unsent_bytes_total
+        )
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._touch()

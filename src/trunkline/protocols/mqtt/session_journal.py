@@ -1,0 +1,257 @@
+"""Sessions on disk: the records of `__sessions`, a compacted topic.
+
+    session:<client id>               JSON: version, expiry, times, will
+    sub:<client id>\\0<filter>         JSON: the options of one subscription
+    in:<client id>                    u16 each: QoS 2 packet identifiers received and not yet released
+    flow:<client id>                  the session's places in the log and its window, as drawn below
+    share:$share/<name>/<filter>      the places of a shared subscription's group
+    seen:                             places in the log up to which every QoS 2 publication is in an `in:` record
+
+    flow      u16 places, each: u16 length, topic, u32 partition, u64 offset
+              u16 entries, each: u16 packet id, u8 state, u16 index of its place (65535: not in a log), u64 offset
+
+Places and window are one record because they must change together: a publication is either ahead of the session's place,
+or in its window, or done. A tombstone ends a session's records, one by one, `session:` last; what a crash leaves of the
+others without it is ignored, and removed, by `load`.
+
+Only sessions that outlive their connection are here, and those with a will, which has to be sent if the broker dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from trunkline.broker.state_topic import StateTopic
+from trunkline.clock import Clock
+from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.protocols.mqtt.codec import encode_properties
+from trunkline.protocols.mqtt.packets import Will
+from trunkline.protocols.mqtt.properties import IN_WILL, decode_properties
+from trunkline.protocols.mqtt.share_group import ShareGroup
+from trunkline.protocols.mqtt.state import SessionState
+from trunkline.protocols.mqtt.subscription import Subscription
+from trunkline.protocols.mqtt.values import ValueReader
+from trunkline.protocols.mqtt.window import AWAIT_PUBCOMP, UNKEPT, Inflight
+
+SESSIONS_TOPIC = "__sessions"
+_COUNT = struct.Struct(">H")
+_PLACE = struct.Struct(">IQ")
+_ENTRY = struct.Struct(">HBHQ")
+_NO_PLACE = 0xFFFF
+
+Places = dict[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class StoredSession:
+    """What the records of one client say."""
+
+    version: int = 0
+    expiry_s: int = 0
+    created_ms: int = 0
+    disconnected_ms: int | None = None
+    will: Will | None = None
+    subscriptions: dict[str, list[object]] = field(default_factory=dict)
+    inbound: set[int] = field(default_factory=set)
+    places: Places = field(default_factory=dict)
+    window: dict[int, Inflight] = field(default_factory=dict)
+    known: bool = False  # whether there is a `session:` record
+
+
+class SessionJournal:
+    def __init__(self, store: LogStore, clock: Clock) -> None:
+        self._topic = StateTopic(store, clock, SESSIONS_TOPIC)
+        self._flows: set[str] = set()  # clients that have a `flow:` record
+        self._inbound: set[str] = set()
+
+    async def load(self) -> tuple[dict[str, StoredSession], dict[str, Places], Places]:
+        """Every session, the places of every group, and what was seen, as they were written last."""
+        await self._topic.open()
+        latest: dict[bytes, bytes] = {}
+        async for _offset, _timestamp_ms, key, value, _headers in self._topic.replay():
+            if key is None:
+                continue
+            if value is None:
+                latest.pop(key, None)
+            else:
+                latest[key] = value
+        sessions: dict[str, StoredSession] = {}
+        groups: dict[str, Places] = {}
+        seen: Places = {}
+        for key, value in latest.items():
+            kind, _, rest = key.decode().partition(":")
+            if kind == "share":
+                groups[rest] = decode_flow(value)[0]
+                continue
+            if kind == "seen":
+                seen = decode_flow(value)[0]
+                continue
+            client_id, _, topic_filter = rest.partition("\0")
+            self._take(sessions.setdefault(client_id, StoredSession()), kind, client_id, topic_filter, value)
+        for client_id in [client_id for client_id, stored in sessions.items() if not stored.known]:
+            self._remove(client_id, sessions.pop(client_id).subscriptions)
+        return sessions, groups, seen
+
+    def _take(self, stored: StoredSession, kind: str, client_id: str, topic_filter: str, value: bytes) -> None:
+        if kind == "session":
+            table = json.loads(value)
+            stored.known = True
+            stored.version = table["version"]
+            stored.expiry_s = table["expiry_s"]
+            stored.created_ms = table["created_ms"]
+            stored.disconnected_ms = table["disconnected_ms"]
+            stored.will = _decode_will(table["will"])
+        elif kind == "sub":
+            stored.subscriptions[topic_filter] = json.loads(value)
+        elif kind == "in":
+            self._inbound.add(client_id)
+            stored.inbound = {number for (number,) in _COUNT.iter_unpack(value)}
+        elif kind == "flow":
+            self._flows.add(client_id)
+            stored.places, stored.window = decode_flow(value)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    @property
+    def dirty(self) -> bool:
+        return self._topic.dirty
+
+    def flush(self, durability: Durability) -> asyncio.Future[Appended]:
+        return self._topic.flush(durability)
+
+    def put_session(self, state: SessionState) -> None:
+        state.in_journal = True
+        table = {
+            "version": state.version,
+            "expiry_s": state.expiry_s,
+            "created_ms": state.created_ms,
+            "disconnected_ms": state.disconnected_ms,
+            "will": _encode_will(state.will),
+        }
+        self._topic.put(b"session:" + state.client_id.encode(), json.dumps(table).encode())
+
+    def put_subscription(self, subscription: Subscription) -> None:
+        options = [
+            subscription.qos,
+            subscription.no_local,
+            subscription.retain_as_published,
+            subscription.retain_handling,
+            subscription.identifier,
+            subscription.since,
+        ]
+        self._topic.put(
+            _subscription_key(subscription.state.client_id, subscription.name), json.dumps(options).encode()
+        )
+
+    def remove_subscription(self, client_id: str, name: str) -> None:
+        self._topic.put(_subscription_key(client_id, name), None)
+
+    def put_inbound(self, state: SessionState) -> None:
+        self._inbound.add(state.client_id)
+        value = struct.pack(f">{len(state.inbound)}H", *sorted(state.inbound))
+        self._topic.put(b"in:" + state.client_id.encode(), value)
+
+    def put_seen(self, places: Places) -> None:
+        self._topic.put(b"seen:", encode_flow(places, {}))
+
+    def put_flow(self, state: SessionState) -> None:
+        if state.in_journal and state.persistent:
+            self._flows.add(state.client_id)
+            self._topic.put(b"flow:" + state.client_id.encode(), encode_flow(state.places(), state.window.entries))
+
+    def remove_session(self, state: SessionState) -> None:
+        state.in_journal = False
+        self._remove(state.client_id, state.subscriptions)
+
+    def _remove(self, client_id: str, subscriptions: Iterable[str]) -> None:
+        for name in subscriptions:
+            self.remove_subscription(client_id, name)
+        raw = client_id.encode()
+        if client_id in self._flows:
+            self._flows.discard(client_id)
+            self._topic.put(b"flow:" + raw, None)
+        if client_id in self._inbound:
+            self._inbound.discard(client_id)
+            self._topic.put(b"in:" + raw, None)
+        self._topic.put(b"session:" + raw, None)
+
+    def put_group(self, group: ShareGroup) -> None:
+        """Its places, as long as a member's session is kept; else nothing."""
+        key = b"share:" + group.name.encode()
+        if group.persistent:
+            group.in_journal = True
+            self._topic.put(key, encode_flow(group.places(), {}))
+        elif group.in_journal:
+            group.in_journal = False
+            self._topic.put(key, None)
+
+
+def _subscription_key(client_id: str, name: str) -> bytes:
+    return b"sub:" + client_id.encode() + b"\0" + name.encode()
+
+
+def encode_flow(places: Places, window: Mapping[int, Inflight]) -> bytes:
+    indexes: dict[TopicPartition, int] = {}
+    out = [b""]
+    for tp, offset in places.items():
+        indexes[tp] = len(indexes)
+        name = tp.topic.encode()
+        out.append(_COUNT.pack(len(name)) + name + _PLACE.pack(tp.partition, offset))
+    out[0] = _COUNT.pack(len(indexes))
+    out.append(_COUNT.pack(len(window)))
+    for packet_id, entry in window.items():
+        index = _NO_PLACE if entry.partition is None else indexes.get(entry.partition, _NO_PLACE)
+        out.append(_ENTRY.pack(packet_id, entry.state, index, max(0, entry.offset)))
+    return b"".join(out)
+
+
+def decode_flow(value: bytes) -> tuple[Places, dict[int, Inflight]]:
+    places: Places = {}
+    position = _COUNT.size
+    for _ in range(_COUNT.unpack_from(value)[0]):
+        (length,) = _COUNT.unpack_from(value, position)
+        position += _COUNT.size
+        name = value[position : position + length].decode()
+        position += length
+        partition, offset = _PLACE.unpack_from(value, position)
+        position += _PLACE.size
+        places[TopicPartition(name, partition)] = offset
+    order = list(places)
+    window: dict[int, Inflight] = {}
+    (count,) = _COUNT.unpack_from(value, position)
+    position += _COUNT.size
+    for _ in range(count):
+        packet_id, state, index, offset = _ENTRY.unpack_from(value, position)
+        position += _ENTRY.size
+        if state == AWAIT_PUBCOMP:
+            window[packet_id] = UNKEPT[AWAIT_PUBCOMP]
+        else:
+            # A message that was in no log is gone; its entry stays, so that it is taken out in the usual way.
+            window[packet_id] = Inflight(state, order[index] if index != _NO_PLACE else None, offset)
+    return places, window
+
+
+def _encode_will(will: Will | None) -> dict[str, object] | None:
+    if will is None:
+        return None
+    return {
+        "topic": will.topic,
+        "payload": base64.b64encode(will.payload).decode(),
+        "qos": will.qos,
+        "retain": will.retain,
+        "properties": base64.b64encode(encode_properties(will.properties)).decode(),
+    }
+
+
+def _decode_will(table: dict[str, object] | None) -> Will | None:
+    if table is None:
+        return None
+    raw = base64.b64decode(str(table["properties"]))
+    properties = decode_properties(ValueReader(raw, 0, len(raw)), IN_WILL)
+    payload = base64.b64decode(str(table["payload"]))
+    return Will(str(table["topic"]), payload, int(str(table["qos"])), bool(table["retain"]), properties)

@@ -1,0 +1,131 @@
+"""A shared subscription: sessions that divide the messages of one filter among themselves.
+
+The group follows the log like a session does, with a place of its own; each message goes to one of the members that are
+connected and have room in their window, in turn. When none has, the group falls behind at that message and goes on from
+there when one has room again or comes back. What was given to a member stays with it: it is sent again to that member's
+session, not to another [MQTT-4.8.2-4, MQTT-4.8.2-5].
+
+The group's place is written to `__sessions` in the same batch as the member's window, as long as one member's session
+outlives its connection. QoS 0 messages are not kept while no member is connected.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trunkline.protocols.mqtt.follower import Follower
+from trunkline.protocols.mqtt.message import Message
+from trunkline.protocols.mqtt.subscription import SHARE_PREFIX, Delivery, Subscription, merge
+
+if TYPE_CHECKING:
+    from trunkline.protocols.mqtt.hub import Hub, Run
+    from trunkline.protocols.mqtt.state import SessionState
+
+
+class ShareGroup(Follower):
+    __slots__ = ("_next", "_online_from", "connected", "filter", "in_journal", "members", "name")
+
+    def __init__(self, hub: Hub, share_name: str, topic_filter: str) -> None:
+        super().__init__(hub)
+        self.name = f"{SHARE_PREFIX}{share_name}/{topic_filter}"
+        self.filter = topic_filter
+        self.members: dict[SessionState, Delivery] = {}
+        self.connected: list[SessionState] = []
+        self.in_journal = False
+        self._online_from: dict[str, int] = {}
+        self._next = 0
+
+    @property
+    def persistent(self) -> bool:
+        return any(state.persistent for state in self.members)
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    def join(self, subscription: Subscription) -> None:
+        """Add a member, or change how it gets its messages."""
+        self.members[subscription.state] = merge([subscription])
+        self.member_came()
+
+    def leave(self, state: SessionState) -> None:
+        self.members.pop(state, None)
+        self.member_went()
+
+    def member_came(self) -> None:
+        before = bool(self.connected)
+        self.connected = [state for state in self.members if state.link is not None]
+        if self.connected and not before:
+            self._online_from = {str(source.tp): source.delivered_to for source in self.hub.sources.all}
+            self.hub.routes.add(self.filter, self)
+
+    def member_went(self) -> None:
+        before = bool(self.connected)
+        self.connected = [state for state in self.members if state.link is not None]
+        if before and not self.connected:
+            self.hub.routes.remove(self.filter, self)
+            self.stop()
+            self.hub.group_changed(self)
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def deliver(self, run: Run) -> None:
+        if run.source is None:
+            self._divide(run.messages)  # what is in no log is dropped when nobody has room
+        elif self.live:
+            taken = self._divide(run.messages)
+            if taken < len(run.messages):
+                self.fall_behind(run.source, run.messages[taken].offset)
+
+    def _divide(self, messages: list[Message]) -> int:
+        """Give each message to one member; returns how many could be given."""
+        portions: dict[SessionState, list[Message]] = {}
+        taken = len(messages)
+        for index, message in enumerate(messages):
+            member = self._choose(message, portions)
+            if member is not None:
+                portions.setdefault(member, []).append(message)
+            elif message.qos:
+                taken = index
+                break
+        for member, portion in portions.items():
+            delivery = self.members[member]
+            member.give(portion, delivery, delivery)
+        if portions:
+            self.hub.group_changed(self)
+        return taken
+
+    def _choose(self, message: Message, portions: dict[SessionState, list[Message]]) -> SessionState | None:
+        members = self.connected
+        for step in range(len(members)):
+            place = (self._next + step) % len(members)
+            member = members[place]
+            link = member.link
+            if link is None or not link.ready or link.paused:
+                continue
+            room = member.window.limit - len(member.window) - len(portions.get(member, ()))
+            if room > 0 or min(message.qos, self.members[member].qos) == 0:
+                self._next = place + 1
+                return member
+        return None
+
+    # -- behind --------------------------------------------------------------------------------------------------------
+
+    def blocked(self) -> bool:
+        return not any(
+            member.link is not None and member.link.ready and not member.link.paused and not member.window.full()
+            for member in self.connected
+        )
+
+    def _nobody_was_there(self, message: Message) -> bool:
+        source = message.source
+        return source is not None and message.offset < self._online_from.get(str(source.tp), 0)
+
+    def take(self, messages: list[Message]) -> int:
+        levels_match = self.hub.matcher(self.filter)
+        for index, message in enumerate(messages):
+            if not levels_match(message.topic):
+                continue
+            if not message.qos and self._nobody_was_there(message):
+                continue
+            if self._divide([message]) == 0:
+                return index
+        return len(messages)

@@ -1,0 +1,138 @@
+"""A source: one partition of a log topic that publications are written to and delivered from.
+
+`delivered_to` is the offset up to which everything has been offered to the sessions that follow live. As a rule that is
+the end of the log: a publication is appended and offered in the same turn, from memory. When someone else appends (a Kafka
+producer), the source is `behind`: from then on nothing is offered from memory until what is in the log has been read and
+offered in its order. Only committed records are read, so an open transaction of a Kafka producer holds up what follows it,
+as it does for any reader of committed records.
+
+Records that are no publications (control batches, aborted transactions, batches that cannot be decoded) are passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from trunkline.clock import Clock
+from trunkline.log.batch import iter_batches
+from trunkline.log.errors import CorruptBatch, LogError, OffsetOutOfRange
+from trunkline.log.records import LightNewRecord, LightRecord, encode_records, iter_light
+from trunkline.log.store import AbortedTransaction, Appended, Durability, LogStore, TopicPartition
+from trunkline.protocols.mqtt.message import Message, message_of
+
+logger = logging.getLogger(__name__)
+
+_BATCH_TARGET_BYTES = 900 << 10  # under Kafka's default of max.message.bytes; one message may be larger
+_RECORD_OVERHEAD_BYTES = 128
+
+
+class Source:
+    __slots__ = ("_appending", "_changed", "_clock", "_store", "behind", "delivered_to", "tp")
+
+    def __init__(self, store: LogStore, clock: Clock, tp: TopicPartition, changed: Callable[[Source], None]) -> None:
+        """`changed` is called when the source has fallen behind: someone must read it."""
+        self._store = store
+        self._clock = clock
+        self.tp = tp
+        self._changed = changed
+        self._appending = False
+        bounds = store.bounds(tp)
+        self.delivered_to = bounds.last_stable_offset
+        self.behind = bounds.last_stable_offset < bounds.high_watermark
+        store.watch(tp, self._wake)
+
+    def close(self) -> None:
+        self._store.unwatch(self.tp, self._wake)
+
+    def _wake(self) -> None:
+        if not self._appending:
+            self.behind = True
+            self._changed(self)
+
+    # -- append ------------------------------------------------------------------------------------------------------
+
+    def append(self, records: list[LightNewRecord], size_bytes: int, durability: Durability) -> tuple[int, asyncio.Future[Appended]]:  # fmt: skip
+        """Write the records; returns the offset of the first, and the future of the last (which speaks for all)."""
+        now_ms = self._clock.wall_ms()
+        self._appending = True
+        try:
+            if size_bytes + len(records) * _RECORD_OVERHEAD_BYTES <= _BATCH_TARGET_BYTES:
+                future = self._store.append(self.tp, encode_records(records, timestamp_ms=now_ms), durability)
+            else:
+                future = self._append_parts(records, durability, now_ms)
+        finally:
+            self._appending = False
+        return self._store.bounds(self.tp).high_watermark - len(records), future
+
+    def _append_parts(
+        self, records: list[LightNewRecord], durability: Durability, now_ms: int
+    ) -> asyncio.Future[Appended]:
+        part: list[LightNewRecord] = []
+        size = 0
+        for record in records:
+            record_bytes = len(record[0] or b"") + len(record[1] or b"") + len(record[2]) + _RECORD_OVERHEAD_BYTES
+            if part and size + record_bytes > _BATCH_TARGET_BYTES:
+                self._store.append(self.tp, encode_records(part, timestamp_ms=now_ms), Durability.OS)
+                part, size = [], 0
+            part.append(record)
+            size += record_bytes
+        return self._store.append(self.tp, encode_records(part, timestamp_ms=now_ms), durability)
+
+    # -- read --------------------------------------------------------------------------------------------------------
+
+    async def read(self, offset: int, max_bytes: int) -> tuple[list[Message], int]:
+        """Publications from `offset` on, and the offset that follows them; the same offset at the end of what can be read."""
+        records, following = await self.read_records(offset, max_bytes)
+        return [message_of(record, self, self.tp.topic) for record in records], following
+
+    async def read_records(self, offset: int, max_bytes: int) -> tuple[list[LightRecord], int]:
+        try:
+            piece = await self._store.read(self.tp, offset, max_bytes, committed=True)
+        except OffsetOutOfRange:
+            return [], self._store.bounds(self.tp).log_start_offset  # retention went past us, or the topic is a new one
+        found: list[LightRecord] = []
+        following = offset
+        aborted = _Aborted(piece.aborted)
+        for header, batch in iter_batches(piece.records):
+            following = header.last_offset + 1
+            if header.control:
+                aborted.end(header.producer_id)
+                continue
+            if header.transactional and aborted.hides(header.producer_id, header.base_offset):
+                continue
+            try:
+                records = iter_light(batch)
+            except CorruptBatch as error:
+                logger.warning("%s: passed over the batch at offset %d: %s", self.tp, header.base_offset, error)
+                continue
+            found.extend(record for record in records if record[0] >= offset)
+        return found, following
+
+    def end_offset(self) -> int:
+        return self._store.bounds(self.tp).high_watermark
+
+    async def read_at(self, offset: int, max_bytes: int) -> Message | None:
+        """The publication at this offset, if it is still there."""
+        try:
+            messages, _ = await self.read(offset, max_bytes)
+        except LogError:
+            return None
+        return messages[0] if messages and messages[0].offset == offset else None
+
+
+class _Aborted:
+    """Which producers' records are to be passed over at the point that was reached."""
+
+    def __init__(self, transactions: Sequence[AbortedTransaction]) -> None:
+        self._waiting = sorted(transactions, key=lambda each: each.first_offset)
+        self._active: set[int] = set()
+
+    def hides(self, producer_id: int, offset: int) -> bool:
+        while self._waiting and self._waiting[0].first_offset <= offset:
+            self._active.add(self._waiting.pop(0).producer_id)
+        return producer_id in self._active
+
+    def end(self, producer_id: int) -> None:
+        self._active.discard(producer_id)

@@ -1,0 +1,353 @@
+"""The state of a session, which may outlive its connection: subscriptions, window, place in the log, will.
+
+A session whose expiry is 0 (a clean session, in the older versions) ends with its connection and is nowhere but here. Any
+other is also in `__sessions` (see `sessions`): whatever changed in a turn is written at the end of that turn, before what
+depends on it is sent:
+
+- a QoS 1 or 2 publication is sent to the client after its packet identifier, its place in the log and the session's own
+  place behind it were written, together; so after a crash it is sent again under that identifier, and never under two;
+- PUBREL is sent after it was written that PUBREC has come; so PUBLISH is not sent again to a client that may have let
+  go of the identifier;
+- PUBREC is sent after the publication and its identifier are on disk; so when it comes again it is known.
+
+`deliver` is the hot path: a run of messages of one topic, to this session, in one call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from trunkline.protocols.mqtt.codec import NO_PROPERTIES, OutgoingPublish, encode_publishes, publish_bytes
+from trunkline.protocols.mqtt.follower import Follower
+from trunkline.protocols.mqtt.message import Message, with_extras
+from trunkline.protocols.mqtt.packets import V5, Will
+from trunkline.protocols.mqtt.subscription import Delivery, Subscription, Target, deliveries, matching
+from trunkline.protocols.mqtt.window import AWAIT_PUBCOMP, UNKEPT, Inflight, Window
+
+if TYPE_CHECKING:
+    from trunkline.protocols.mqtt.hub import Hub, Run
+    from trunkline.protocols.mqtt.session import Session
+    from trunkline.protocols.mqtt.share_group import ShareGroup
+
+NEVER_EXPIRES_S = 0xFFFF_FFFF
+_MAX_REMEMBERED_MATCHES = 4_096
+_RESEND_READ_BYTES = 64 << 10
+
+Match = tuple[Delivery, Delivery | None]
+
+
+class SessionState(Follower):
+    __slots__ = ("_matches", "_resend", "client_id", "created_ms", "disconnected_ms", "dropped", "expiry_s", "groups", "in_journal",
+                 "inbound", "link", "online_from", "retained", "subscriptions", "version", "waiting", "will",
+                 "window")  # fmt: skip
+
+    def __init__(self, hub: Hub, client_id: str, version: int, expiry_s: int) -> None:
+        super().__init__(hub)
+        self.client_id = client_id
+        self.version = version
+        self.expiry_s = expiry_s
+        self.created_ms = hub.clock.wall_ms()
+        self.disconnected_ms: int | None = None
+        self.link: Session | None = None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.window = Window(0)
+        self.inbound: set[int] = set()  # packet identifiers of QoS 2 publications from the client, until PUBREL
+        self.online_from: dict[str, int] = {}  # where the partitions ended when the client connected
+        self.retained: deque[tuple[str, Delivery, bool]] | None = None  # names yet to be sent, how, and if own ones too
+        self.waiting: deque[tuple[Message, Delivery]] | None = None  # messages in no log, while the window is full
+        self.groups: list[ShareGroup] = []
+        self.will: Will | None = None
+        self.dropped = 0
+        self.in_journal = False  # whether `__sessions` has a record of it
+        self._matches: dict[str, Match | None] = {}
+        self._resend: list[int] = []  # packet identifiers to be sent again on this connection
+
+    @property
+    def persistent(self) -> bool:
+        return self.expiry_s > 0
+
+    # -- connection ----------------------------------------------------------------------------------------------------
+
+    def attach(self, link: Session, window_limit: int) -> None:
+        self.link = link
+        self.version = link.version
+        self.disconnected_ms = None
+        self.window.limit = window_limit
+        self.online_from = {str(source.tp): source.delivered_to for source in self.hub.sources.all}
+        self._resend = list(self.window.entries)
+        self._matches.clear()
+        for subscription in self.subscriptions.values():
+            if subscription.group is None:
+                self.hub.routes.add(subscription.filter, subscription)
+        for group in self.groups:
+            group.member_came()
+
+    def detach(self) -> None:
+        """The connection is gone."""
+        for subscription in self.subscriptions.values():
+            if subscription.group is None:
+                self.hub.routes.remove(subscription.filter, subscription)
+        self.stop()
+        self.link = None
+        for group in self.groups:
+            group.member_went()
+        self.retained = None
+        self.waiting = None
+        self._matches.clear()
+
+    def subscriptions_changed(self) -> None:
+        self._matches.clear()
+
+    # -- live ----------------------------------------------------------------------------------------------------------
+
+    def deliver(self, run: Run, target: Target) -> None:
+        """A run of messages of one topic, as they are published."""
+        link = self.link
+        if link is None or not link.ready:
+            return
+        delivery = target.delivery
+        if not self.live:
+            if run.source is None:
+                self._deliver_unstored(run.messages, target)
+            return
+        if (delivery.qos == 0 or run.top_qos == 0) and target.local is delivery:
+            if link.congested():
+                self.drop(len(run.messages))
+            elif delivery.identifiers or link.particular or not run.plain:
+                self.give(run.messages, delivery, delivery)
+            else:
+                link.send(run.shared(link.version, delivery.retain_as_published))
+                link.sent_messages += len(run.messages)
+            return
+        if link.paused and run.source is not None:
+            self.fall_behind(run.source, run.messages[0].offset)
+            return
+        taken = self.give(run.messages, delivery, target.local)
+        if taken < len(run.messages):
+            if run.source is None:
+                self._deliver_unstored(run.messages[taken:], target)
+            else:
+                self.fall_behind(run.source, run.messages[taken].offset)
+
+    def give(self, messages: list[Message], delivery: Delivery, local: Delivery | None) -> int:
+        """Send messages of one way of delivery; returns how many were dealt with before the window was full."""
+        link = self.link
+        assert link is not None
+        window = self.window
+        entries, limit = window.entries, window.limit
+        kept = self.persistent
+        own = None if local is delivery else self.client_id
+        with_properties = link.version == V5
+        max_packet_bytes = link.client_max_packet_bytes
+        out: list[OutgoingPublish] = []
+        taken = len(messages)
+        assigned = False
+        for index, message in enumerate(messages):
+            how = delivery
+            if own is not None and message.publisher == own:
+                if local is None:
+                    continue
+                how = local
+            qos = message.qos if message.qos < how.qos else how.qos
+            if qos and len(entries) >= limit:
+                taken = index
+                break
+            properties = NO_PROPERTIES
+            if with_properties:
+                properties = message.properties
+                if how.identifiers or message.expires_ms is not None:
+                    left_s = self.hub.seconds_left(message)
+                    if left_s == 0:
+                        continue
+                    properties = with_extras(properties, left_s, how.identifiers)
+            elif message.expires_ms is not None and self.hub.seconds_left(message) == 0:
+                continue
+            if max_packet_bytes and (
+                publish_bytes(message.topic, message.payload, qos, properties, link.version) > max_packet_bytes
+            ):
+                self.drop(1)  # as if it had been delivered [MQTT-3.1.2-25]
+                continue
+            packet_id = 0
+            if qos:
+                if kept:
+                    assigned = True
+                    packet_id = window.add(_entry(message, qos))
+                else:
+                    packet_id = window.add(UNKEPT[qos])
+            retain = message.retain and how.retain_as_published
+            out.append((message.topic, message.payload, qos, retain, False, packet_id, properties))
+        if out:
+            link.send(encode_publishes(out, link.version, link.aliases))
+            link.sent_messages += len(out)
+        if assigned:
+            self.hub.flow_changed(self)
+        return taken
+
+    def _deliver_unstored(self, messages: list[Message], target: Target) -> None:
+        """Messages that are in no log, for a session that cannot take them now, or has older ones to take first."""
+        assert self.link is not None
+        for message in messages:
+            local = message.publisher == self.client_id
+            how = target.local if local else target.delivery
+            if how is None:
+                continue
+            if min(message.qos, how.qos) == 0:
+                if self.link.congested():
+                    self.drop(1)
+                else:
+                    self.give([message], how, how)
+                continue
+            if self.waiting is None:
+                self.waiting = deque()
+            if len(self.waiting) >= self.hub.limits.max_queued_messages:
+                self.drop(1)
+            else:
+                self.waiting.append((message, how))
+
+    def drop(self, count: int) -> None:
+        self.dropped += count
+        self.hub.counters.dropped += count
+
+    # -- what waits ----------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Send what waits for room, and go on reading the log if this session is behind."""
+        link = self.link
+        if link is None:
+            return
+        if self.retained and not self._resend:
+            self._give_retained()
+        while self.waiting and not self._resend and not self.window.full() and not link.paused:
+            message, how = self.waiting.popleft()
+            self.give([message], how, how)
+        if not self.live:
+            self.wake()
+        for group in self.groups:
+            group.wake()
+
+    def _give_retained(self) -> None:
+        link, queue = self.link, self.retained
+        assert link is not None
+        assert queue is not None
+        while queue and not link.paused and not self.window.full():
+            # In portions, so that a slow client is noticed between them.
+            portion = 0
+            while queue and portion < 256 and not self.window.full():
+                name, how, own_too = queue.popleft()
+                message = self.hub.retained_message(name)
+                if message is not None and (own_too or message.publisher != self.client_id):
+                    self.give([message], how, how)
+                    portion += 1
+            if self.persistent:
+                break  # what was sent with QoS 1 or 2 has to be written down first: the rest in the next turn
+            link.flush()
+        if not queue:
+            self.retained = None
+        elif not link.paused and not self.window.full():
+            self.hub.pump_again(link)
+
+    # -- behind --------------------------------------------------------------------------------------------------------
+
+    def blocked(self) -> bool:
+        link = self.link
+        return link is None or not link.ready or link.paused or (self.window.full() and not self._resend)
+
+    def must_prepare(self) -> bool:
+        return bool(self._resend)
+
+    async def prepare(self) -> bool:
+        """Send again what the last connection left unacknowledged, in the same order [MQTT-4.4.0-1, MQTT-4.6.0-1]."""
+        while self._resend:
+            link = self.link
+            if link is None or link.paused:
+                return False
+            packet_id = self._resend[0]
+            entry = self.window.entries.get(packet_id)
+            if entry is not None:
+                if entry.state == AWAIT_PUBCOMP:
+                    link.send_release(packet_id)
+                else:
+                    message = entry.message or await self.hub.sources.message_at(entry, _RESEND_READ_BYTES)
+                    if self.link is not link:
+                        return False
+                    self._send_again(packet_id, entry.state, message)
+            self._resend.pop(0)
+        self.pump()
+        return True
+
+    def _send_again(self, packet_id: int, qos: int, message: Message | None) -> None:
+        link = self.link
+        assert link is not None
+        if packet_id not in self.window.entries:
+            return  # acknowledged in the meantime
+        left_s = None if message is None else self.hub.seconds_left(message)
+        if message is None or left_s == 0:
+            self.window.drop(packet_id)  # retention or its expiry has taken it
+            self.hub.flow_changed(self)
+            return
+        how = self._match(message)
+        delivery = how[0] if how is not None else Delivery(qos)
+        properties = message.properties
+        if delivery.identifiers or left_s is not None:
+            properties = with_extras(properties, left_s, delivery.identifiers)
+        retain = message.retain and delivery.retain_as_published
+        again: OutgoingPublish = (message.topic, message.payload, qos, retain, True, packet_id, properties)
+        link.send(encode_publishes([again], link.version, link.aliases))
+        link.sent_messages += 1
+
+    def take(self, messages: list[Message]) -> int:
+        index, count = 0, len(messages)
+        link = self.link
+        while index < count:
+            if link is None or link.paused:
+                return index
+            message = messages[index]
+            match = self._match(message)
+            end = index + 1
+            if match is None or self._was_away(message, match[0]):
+                index = end
+                continue
+            if message.topic in self._matches:
+                # The following ones of the same topic go with it, unless they need a look of their own.
+                while end < count and messages[end].topic == message.topic and messages[end].qos == message.qos:
+                    end += 1
+            group = messages[index:end]
+            taken = self.give(group, *match)
+            index += taken
+            if taken < len(group):
+                return index
+        return count
+
+    def _was_away(self, message: Message, delivery: Delivery) -> bool:
+        """QoS 0 is not kept for who is away; what was published since the client came is only late."""
+        if message.source is None or (message.qos and delivery.qos):
+            return False
+        return message.offset < self.online_from.get(str(message.source.tp), 0)
+
+    def _match(self, message: Message) -> Match | None:
+        topic = message.topic
+        if topic in self._matches:
+            return self._matches[topic]
+        own = [each for each in self.subscriptions.values() if each.group is None]
+        found = matching(own, topic)
+        if any(each.since for each in found) and message.source is not None:
+            partition = str(message.source.tp)
+            found = [each for each in found if not each.since or message.offset >= each.since.get(partition, 0)]
+            return deliveries(found) if found else None
+        match = deliveries(found) if found else None
+        if len(self._matches) >= _MAX_REMEMBERED_MATCHES:
+            self._matches.clear()
+        self._matches[topic] = match
+        return match
+
+    def went_live(self) -> None:
+        self._matches.clear()
+        for subscription in self.subscriptions.values():
+            subscription.since = None
+
+
+def _entry(message: Message, qos: int) -> Inflight:
+    if message.source is None:
+        return Inflight(qos, message=message)
+    return Inflight(qos, message.source.tp, message.offset)
