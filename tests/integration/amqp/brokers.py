@@ -6,7 +6,6 @@ data; clients then find it again.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -78,10 +77,9 @@ class Trunkline:
         return self.server.log_tail()
 
     def _import_definitions(self) -> None:
-        command = [sys.executable, "-m", "trunkline", "definitions", "import", str(self._definitions)]
-        environment = {**os.environ, "TRUNKLINE_AMQP_PORT": str(self.port), "TRUNKLINE_BOOTSTRAP": self.bootstrap}
+        command = [sys.executable, "-m", "trunkline", "definitions", "import", "--url", url(self)]
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, timeout=IMPORT_SECONDS, check=False
+            [*command, str(self._definitions)], capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False
         )
         assert done.returncode == 0, f"{done.stderr}\n{self.log_tail()}"
 

@@ -118,6 +118,15 @@ def test_a_countdown_and_an_eta_are_waited_for(application: CeleryApp, unique: C
     assert later.get(RESULT_SECONDS) - begin >= 2.0
 
 
+def test_tasks_that_wait_for_their_eta_do_not_stall_the_worker(
+    application: CeleryApp, unique: Callable[[str], str]
+) -> None:
+    waiting = [application.tasks.stamp.apply_async([unique("waiting")], countdown=4) for _ in range(10)]
+    begin = time.time()
+    assert application.tasks.stamp.delay(unique("now")).get(RESULT_SECONDS) < begin + 3.0
+    assert all(result.get(RESULT_SECONDS) >= begin + 3.0 for result in waiting)
+
+
 def test_tasks_chain(application: CeleryApp) -> None:
     add = application.tasks.add
     assert (add.s(1, 2) | add.s(3) | add.s(4)).delay().get(RESULT_SECONDS) == 10

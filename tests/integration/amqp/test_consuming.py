@@ -219,6 +219,20 @@ def test_prefetch_is_per_consumer_unless_global(connect: ConnectionFactory, queu
     assert sum(len(inbox.messages) for inbox in inboxes) == 3
 
 
+def test_a_channels_limit_can_be_raised_while_it_consumes(connect: ConnectionFactory, queue: QueueFactory) -> None:
+    """Celery does that for each task with an ETA."""
+    name, channel = queue(), connect().channel()
+    fill(connect().channel(), name, 10)
+    channel.basic_qos(prefetch_count=2, global_qos=True)
+    inbox = Inbox(channel, name)
+    inbox.wait(2)
+    for limit in (3, 4, 7):
+        channel.basic_qos(prefetch_count=limit, global_qos=True)
+        inbox.wait(limit)
+        settle(channel, name)
+        assert len(inbox.messages) == limit
+
+
 def test_a_new_prefetch_holds_for_later_consumers_only(connect: ConnectionFactory, queue: QueueFactory) -> None:
     name, channel = queue(), connect().channel()
     channel.basic_qos(prefetch_count=1)

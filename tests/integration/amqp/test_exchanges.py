@@ -192,6 +192,14 @@ def test_unbinding_ends_routing(channel: Any, queue: QueueFactory, exchange: Exc
     channel.queue_unbind(name, source, "k", {"tag": 2})  # once more is no error
 
 
+def test_unbinding_what_is_not_there_is_no_error(channel: Any, queue: QueueFactory) -> None:
+    name = queue()
+    channel.queue_unbind(name, "no such exchange", "k")
+    channel.queue_unbind("no such queue", "amq.direct", "k")
+    channel.exchange_unbind("amq.direct", "no such exchange", "k")
+    channel.exchange_unbind("no such exchange", "amq.direct", "k")
+
+
 def test_deleting_a_queue_deletes_its_bindings(channel: Any, queue: QueueFactory, exchange: ExchangeFactory) -> None:
     source, name = exchange("fanout"), queue()
     channel.queue_bind(name, source)

@@ -81,7 +81,7 @@ def test_a_mandatory_message_without_a_queue_is_returned_before_its_confirm(
     properties = pika.BasicProperties(message_id="m", headers={"a": 1})
     channel.basic_publish(source, "nobody", b"back", properties, mandatory=True)
     serve(channel.connection, confirms.confirmed, "the confirm")
-    assert confirms.events == [("return", 0, False), ("ack", 1, False)]
+    assert [event[:2] for event in confirms.events] == [("return", 0), ("ack", 1)]
     _, method, given, body = returned[0]
     assert (method.reply_code, method.reply_text) == (312, "NO_ROUTE")
     assert (method.exchange, method.routing_key, body, given) == (source, "nobody", b"back", properties)
@@ -92,7 +92,7 @@ def test_a_message_without_a_queue_is_confirmed_and_gone(connect: ConnectionFact
     confirms = Confirms(channel)
     channel.basic_publish(source, "nobody", b"gone")
     serve(channel.connection, lambda: confirms.confirmed() == {1}, "the confirm")
-    assert confirms.events == [("ack", 1, False)]
+    assert [event[:2] for event in confirms.events] == [("ack", 1)]
 
 
 def test_an_unroutable_mandatory_message_raises_in_pika(connect: ConnectionFactory) -> None:

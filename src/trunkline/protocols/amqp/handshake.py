@@ -25,8 +25,10 @@ from trunkline.protocols.amqp.values import FieldValue, decode_table
 from trunkline.version import VERSION
 
 MECHANISMS = ("PLAIN", "AMQPLAIN")
-# Clients decide by the product's version which methods they may use (celery and kombu do); this is the one whose
-# behaviour we follow, and `product` says who we are.
+# Clients decide by product and version what methods mean: kombu takes basic.qos for RabbitMQ's only if the product is
+# called so, and a Celery worker then stalls once as many tasks wait for their ETA as it may prefetch. So these two say
+# whose behaviour we follow, and `information` and `trunkline_version` who we are.
+PRODUCT = "RabbitMQ"
 BEHAVES_LIKE = "3.10.8"
 CAPABILITIES: dict[str, FieldValue] = {
     "publisher_confirms": True,
@@ -54,11 +56,11 @@ class Agreed(NamedTuple):
 
 def start_method(cluster_name: str) -> ConnectionStart:
     properties: dict[str, FieldValue] = {
-        "product": "Trunkline",
+        "product": PRODUCT,
         "version": BEHAVES_LIKE,
         "trunkline_version": VERSION,
         "platform": f"Python {platform.python_version()}",
-        "information": "One log, every way to message",
+        "information": "Trunkline: one log, every way to message",
         "cluster_name": cluster_name,
         "capabilities": CAPABILITIES,
     }
