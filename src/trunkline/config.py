@@ -95,7 +95,7 @@ def _whole(low: int, high: int) -> Reader[int]:
 
 
 def _port(raw: object) -> int | None:
-    if raw is None or raw is False or (isinstance(raw, str) and raw.strip().lower() == "off"):
+    if raw is None or raw is False or (isinstance(raw, str) and raw.strip().lower() in {"off", ""}):
         return None
     try:
         return _whole(0, 65535)(raw)
