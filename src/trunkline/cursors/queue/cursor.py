@@ -34,6 +34,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
+from operator import itemgetter
 from typing import cast
 
 from trunkline.cursors.queue.consumers import Consumers, QueueConsumer
@@ -60,6 +61,7 @@ _LEASE_OVERHEAD_BYTES = 250
 _RECORD_BYTES = 24  # of a record in the log, beside its body
 _RETRY_MS = 1_000  # after a failed read
 
+_expiry_of = itemgetter(4)
 _make_delivery = cast("Callable[[tuple[object, ...]], Delivery]", partial(tuple.__new__, Delivery))
 
 
@@ -200,7 +202,8 @@ class QueueCursor:
 
     def _append(self, messages: Sequence[Message], durability: Durability) -> asyncio.Future[Appended]:
         now_ms = self._clock.wall_ms()
-        batches = encode_messages(messages, now_ms, self._limits.batch_bytes)
+        size = size_of(messages)
+        batches = encode_messages(messages, size, now_ms, self._limits.batch_bytes)
         base = self._store.bounds(self._tp).high_watermark
         self._putting = True
         try:
@@ -208,7 +211,6 @@ class QueueCursor:
         finally:
             self._putting = False
         count = len(messages)
-        size = size_of(messages)
         self._published += count
         mean_bytes = size // count
         self._progress.mean_bytes = (self._mean_bytes * 7 + mean_bytes) // 8 if self._mean_bytes else mean_bytes
@@ -223,7 +225,7 @@ class QueueCursor:
         """Messages were appended at the end of the log: into the line with them, if it reaches that far."""
         line = self._line
         if not self._expiring:
-            self._expiring = any(message[4] is not None for message in messages)
+            self._expiring = any(map(_expiry_of, messages))
         if self._expiring or messages[0].timestamp_ms < 0:
             messages = [m._replace(timestamp_ms=now_ms) if m.timestamp_ms < 0 else m for m in messages]
         if self._read_to == base and self._has_room(size, len(messages)):
@@ -382,7 +384,7 @@ class QueueCursor:
             self._line.append(offsets, messages, self._progress.priors(offsets), size)
             self._backlog_bytes = max(self._backlog_bytes - size, 0) if self._read_to < self._end else 0
             if not self._expiring:
-                self._expiring = any(message[4] is not None for message in messages)
+                self._expiring = any(map(_expiry_of, messages))
             self._account()
         self._drop_excess()
         if self._expiring:

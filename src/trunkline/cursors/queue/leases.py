@@ -44,12 +44,13 @@ class Leases:
 
     def end(self, offsets: Iterable[int]) -> list[Delivery]:
         """Take these out; those that are not leased are passed over."""
-        pop = self.held.pop
-        popped = [pop(offset, None) for offset in offsets]
-        if None in popped:
-            found = [delivery for delivery in popped if delivery is not None]
-        else:
+        held = self.held
+        before = len(held)
+        popped = [held.pop(offset, None) for offset in offsets]
+        if before - len(held) == len(popped):
             found = cast("list[Delivery]", popped)
+        else:
+            found = [delivery for delivery in popped if delivery is not None]
         self.size_bytes -= sum([len(delivery[1][0]) for delivery in found])
         if self._deadlines:
             for delivery in found:

@@ -73,9 +73,11 @@ def _read_traits(headers: bytes) -> Traits:
 _remembered_traits = lru_cache(_MAX_REMEMBERED)(_read_traits)
 
 
-def encode_messages(messages: Sequence[Message], timestamp_ms: int, batch_bytes: int) -> bytes:
-    """The messages as record batches of about `batch_bytes`, to be appended as one. `timestamp_ms` is for those without."""
-    size = sum([len(message[0]) for message in messages])
+def encode_messages(messages: Sequence[Message], size: int, timestamp_ms: int, batch_bytes: int) -> bytes:
+    """Messages with `size` bytes of bodies as record batches of about `batch_bytes`, to be appended as one.
+
+    `timestamp_ms` is for those without one of their own.
+    """
     if size + _RECORD_OVERHEAD_BYTES * len(messages) <= batch_bytes:
         return encode_records(list(map(_record_of, messages)), timestamp_ms=timestamp_ms)
     batches: list[bytes] = []

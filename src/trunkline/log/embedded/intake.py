@@ -12,6 +12,7 @@ from trunkline.log import compression as codecs
 from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Record, crc32c_of
 from trunkline.log.config import LONG_MAX, TopicConfig
 from trunkline.log.errors import BatchTooLarge, CorruptBatch, InvalidRecord, InvalidTimestamp, UnsupportedFormat
+from trunkline.log.records import iter_light
 from trunkline.log.store import Buffer
 
 _MIN_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
@@ -105,11 +106,12 @@ class Intake:
         recompress = self._codec is not None and self._codec != header.codec
         if not (recompress or self._config.compacted):
             return _stamp(header, batch, now_ms)
-        records = list(layout.iter_records(batch, self._max_decompressed_bytes))
-        if self._config.compacted and any(record.key is None for record in records):
-            raise InvalidRecord("a record without a key cannot be stored in a compacted topic")
+        if self._config.compacted:
+            for _, _, key, _, _ in iter_light(batch, self._max_decompressed_bytes):
+                if key is None:
+                    raise InvalidRecord("a record without a key cannot be stored in a compacted topic")
         if recompress:
-            header, batch = self._recompress(header, records)
+            header, batch = self._recompress(header, list(layout.iter_records(batch, self._max_decompressed_bytes)))
             if len(batch) > self._max_message_bytes:
                 raise BatchTooLarge(
                     f"the batch has {len(batch)} bytes as {self._config.compression_type}; "
