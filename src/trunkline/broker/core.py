@@ -47,7 +47,7 @@ class BrokerCore:
         self.store_defaults = TopicConfig(defaults=self.settings.topic_defaults)
         self.groups = GroupCoordinator(store, self.clock, limits=group_limits or GroupLimits())
         self.transactions = TransactionCoordinator(store, self.groups, self.clock, limits=transaction_limits)
-        self.messaging = Messaging(store, self.clock, min_free_bytes=self.limits.min_free_bytes)
+        self.messaging = Messaging(store, self.clock, self.transactions, min_free_bytes=self.limits.min_free_bytes)
         self.messaging.queues.on_topics_changed = self.groups.topics_changed
         self.messaging.queues.on_topic_deleted = self.groups.topic_deleted
         self.cluster_id = ""

@@ -4,12 +4,6 @@ It puts the parts together: the topology (virtual hosts, exchanges, bindings, us
 publications of a turn, and the turn itself. Protocols declare and delete through it, so that a queue is always in the
 routes of its virtual host and in the registry, or in neither.
 
-Atomic publication (`publish_atomically`): all messages of a transaction appear, or none, also across a crash. Messages
-that go to one durable queue and fit one record batch are one append, which is whole or absent. Others go through a
-transaction of the log: their batches are written under a producer id, invisible until the coordinator, whose decision is
-one record, ends the transaction on every queue. Queues that are not durable do not survive a crash and get theirs after
-the decision.
-
 Space: `blocked` says why publications must wait, when the disk has less than `min_free_bytes` left. It is looked at every
 `SPACE_CHECK_S` seconds.
 """
@@ -23,17 +17,19 @@ from dataclasses import dataclass
 
 from trunkline.broker import refusals
 from trunkline.broker.arguments import Arguments, table_from_json, to_json
+from trunkline.broker.atomic_publication import AtomicPublication
 from trunkline.broker.publishing import Publishing
 from trunkline.broker.queues import DeclaredQueue, Queues
 from trunkline.broker.refusals import Reason, Refused
 from trunkline.broker.topology import DEFAULT_VHOST, Topology, settled
+from trunkline.broker.transactions import TransactionCoordinator
 from trunkline.broker.turn import Turn
 from trunkline.broker.virtual_host import Queue, VirtualHost
 from trunkline.clock import Clock
 from trunkline.cursors.queue import Message, QueueSettings
 from trunkline.cursors.queue.errors import QueueInUse, QueueLocked, QueueNotEmpty, QueueTopicRefused, TooManyQueues
 from trunkline.log.errors import LogError
-from trunkline.log.store import Appended, Durability, LogStore
+from trunkline.log.store import Appended, LogStore
 
 logger = logging.getLogger(__name__)
 
@@ -67,13 +63,16 @@ class QueueDeclaration:
 
 
 class Messaging:
-    def __init__(self, store: LogStore, clock: Clock, *, min_free_bytes: int = 0) -> None:
+    def __init__(
+        self, store: LogStore, clock: Clock, transactions: TransactionCoordinator, *, min_free_bytes: int = 0
+    ) -> None:
         self._store = store
         self._min_free_bytes = min_free_bytes
         self.queues = Queues(store, clock)
         self.turn = Turn(self.queues.runtime.run_turn)
         self.topology = Topology(store, clock)
         self.publishing = Publishing(self.topology.vhosts, clock, self.turn)
+        self._atomic = AtomicPublication(store, transactions, clock)
         self.queues.runtime.dead_letter = self.publishing.dead_letter
         self.queues.on_deleted = self._on_deleted
         self.blocked: str | None = None
@@ -83,6 +82,7 @@ class Messaging:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
+        await self._atomic.start()
         await self.topology.start()
         await self.queues.start()
         for declared in self.queues:
@@ -217,17 +217,13 @@ class Messaging:
     # -- transactions --------------------------------------------------------------------------------------------
 
     async def publish_atomically(self, letters: Sequence[tuple[Queue, Message]]) -> None:
-        """Append all of these and wait until they are stored."""
+        """Append all of these or none, and wait until they are stored. See atomic_publication."""
         by_queue: dict[Queue, list[Message]] = {}
         for queue, message in letters:
             by_queue.setdefault(queue, []).append(message)
         self.publishing.flush()
-        stored = [
-            queue.cursor.put(messages, Durability.DISK if queue.durable else Durability.NONE)
-            for queue, messages in by_queue.items()
-        ]
-        if stored:
-            await asyncio.gather(*stored)
+        if by_queue:
+            await self._atomic.publish(by_queue)
 
     async def settlements_stored(self) -> None:
         """Wait until every settlement so far is on disk."""

@@ -344,6 +344,14 @@ class QueueCursor:
                 break
         return self._line.count > 0
 
+    async def catch_up(self) -> None:
+        """Read on if the line has room: then transaction markers and aborted records are known as such to `ready`."""
+        if self._loading is None and not self.gone:
+            self._refresh()
+            self._start_load()
+        if self._loading is not None:
+            await asyncio.shield(self._loading)
+
     async def _load(self) -> None:
         generation = self._generation
         start = max(self._read_to, self._settled.head)

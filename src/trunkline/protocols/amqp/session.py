@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Protocol
 
+from trunkline.broker.errors import TransactionError
 from trunkline.broker.refusals import Reason, Refused
 from trunkline.broker.virtual_host import VirtualHost
 from trunkline.cursors.queue import Delivery, QueueCursor
@@ -240,7 +241,7 @@ class Session:
             self._fail(error, channel)
         except Refused as refused:
             self._fail(FrameError(_CODES[refused.reason], refused.text), channel)
-        except (QueueError, LogError) as error:
+        except (QueueError, LogError, TransactionError) as error:
             self._fail(FrameError(codes.INTERNAL_ERROR, str(error)), 0)
         except asyncio.CancelledError:
             raise
@@ -388,9 +389,7 @@ class Session:
         self._waiting.clear()
         self._out.clear()
         self._close_channels()
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        # What waits for the disk is carried through: a queue half declared would be in nobody's hands.
         if self.owns_queues:
             self.service.messaging.delete_owned(self)
 
