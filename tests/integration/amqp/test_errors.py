@@ -212,17 +212,13 @@ def test_a_violation_is_nobody_elses(amqp: AmqpBroker, connection: Any, queue: Q
 
 
 @pytest.mark.ours_only("RabbitMQ looks at the size when all of the message has come")
-def test_a_message_declared_larger_than_allowed_is_refused(connect: ConnectionFactory, queue: QueueFactory) -> None:
-    name, connection = queue(), connect()
-    channel = connection.channel()
+def test_a_message_declared_larger_than_allowed_is_refused(peer: RawPeer) -> None:
+    peer.log_in()
+    peer.open_channel()
     header = struct.pack(">HHQH", 60, 0, 200 * 1024 * 1024, 0)
-    connection._impl._output_marshaled_frames(
-        [method(channel.channel_number, 60, 40, b"\x00\x00\x00" + short(name.encode()) + b"\x00")]
-    )
-    connection._impl._output_marshaled_frames([frame(2, channel.channel_number, header)])
-    with pytest.raises((pika.exceptions.ChannelClosedByBroker, pika.exceptions.ConnectionClosedByBroker)) as caught:
-        channel.queue_declare(name, passive=True)
-    assert caught.value.reply_code == 406
+    peer.send(method(1, 60, 40, b"\x00\x00\x00" + short(b"somewhere") + b"\x00") + frame(2, 1, header))
+    arguments = peer.expect(20, 40)
+    assert struct.unpack_from(">H", arguments) == (406,)
 
 
 # -- heartbeats ---------------------------------------------------------------------------------------------------------

@@ -206,7 +206,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._session is not None and not self._session.writable:
             transport.abort()
             return
-        transport.write_eof()
+        try:
+            try:
+            transport.write_eof()
+        except OSError:  # the client is gone already
+            transport.abort()
+            return
+        except OSError:  # the client is gone already
+            transport.abort()
+            return
         if not self._reading:
             self._reading = True
             transport.resume_reading()
