@@ -208,7 +208,9 @@ class Parser:
                     raise FrameError(FRAME_ERROR, "a method frame is too short for a method")
                 number: i64 = int(read_i32_be(data, payload))
                 if self._unfinished and channel in self._unfinished:
-                    raise self._content_expected(self._unfinished[channel], "method")
+                    if not self._unfinished[channel].skip:
+                        raise self._content_expected(self._unfinished[channel], "method")
+                    del self._unfinished[channel]  # refused for its size: the sender may give up on the body
                 if number == PUBLISH and channel != 0:
                     arguments = data[payload + 4 : finish]
                     route = routes.get(arguments)

@@ -207,11 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
             return
         try:
-            try:
             transport.write_eof()
-        except OSError:  # the client is gone already
-            transport.abort()
-            return
         except OSError:  # the client is gone already
             transport.abort()
             return
