@@ -9,12 +9,16 @@ package_of() {
 	mvn) echo maven ;;
 	node) echo nodejs ;;
 	mosquitto_pub) echo mosquitto-clients ;;
+	postgres) echo postgresql ;;
 	*) echo "$1" ;;
 	esac
 }
 
 # Servers are in directories that not every user searches.
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+for directory in /usr/lib/postgresql/*/bin; do
+	PATH="$PATH:$directory"
+done
 missing=""
 for program in "$@"; do
 	command -v "$program" >/dev/null 2>&1 || missing="$missing $(package_of "$program")"
@@ -49,5 +53,8 @@ case "$missing" in
 esac
 case " $missing " in
 *" mosquitto "*) command -v systemctl >/dev/null 2>&1 && $as_root systemctl disable --quiet mosquitto 2>/dev/null ;;
+esac
+case " $missing " in
+*" postgresql "*) command -v systemctl >/dev/null 2>&1 && $as_root systemctl disable --quiet postgresql 2>/dev/null ;;
 esac
 exit $status
