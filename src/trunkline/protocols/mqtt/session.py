@@ -189,9 +189,12 @@ class Session:
     def _malformed(self, error: MalformedPacket) -> None:
         self._hub.counters.malformed += 1
         if self.phase is Phase.NEW:
-            if error.reason_code == errors.UNSUPPORTED_PROTOCOL_VERSION and error.version:
-                self.version = V5 if error.version >= V5 else V311
-                self._refuse_connect(error.reason_code)
+            if error.reason_code == errors.UNSUPPORTED_PROTOCOL_VERSION:
+                # A level that exists belongs to a name that does not: that is no MQTT client, and gets no answer.
+                if error.version not in (V311, V5):
+                    self.version = V311
+                    self._refuse_connect(error.reason_code)
+                self._close()
             elif error.version == V5:
                 self.version = V5
                 self._refuse_connect(error.reason_code)

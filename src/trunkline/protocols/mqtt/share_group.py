@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ShareGroup(Follower):
-    __slots__ = ("_next", "_online_from", "connected", "filter", "in_journal", "members", "name")
+    __slots__ = ("_next", "connected", "filter", "in_journal", "members", "name")
 
     def __init__(self, hub: Hub, share_name: str, topic_filter: str) -> None:
         super().__init__(hub)
@@ -32,7 +32,6 @@ class ShareGroup(Follower):
         self.members: dict[SessionState, Delivery] = {}
         self.connected: list[SessionState] = []
         self.in_journal = False
-        self._online_from: dict[str, int] = {}
         self._next = 0
 
     @property
@@ -54,7 +53,6 @@ class ShareGroup(Follower):
         before = bool(self.connected)
         self.connected = [state for state in self.members if state.link is not None]
         if self.connected and not before:
-            self._online_from = {str(source.tp): source.delivered_to for source in self.hub.sources.all}
             self.hub.routes.add(self.filter, self)
 
     def member_went(self) -> None:
@@ -74,6 +72,9 @@ class ShareGroup(Follower):
             taken = self._divide(run.messages)
             if taken < len(run.messages):
                 self.fall_behind(run.source, run.messages[taken].offset)
+                self._divide([message for message in run.messages[taken:] if not message.qos])
+        else:
+            self._divide([message for message in run.messages if not message.qos])
 
     def _divide(self, messages: list[Message]) -> int:
         """Give each message to one member; returns how many could be given."""
@@ -115,17 +116,13 @@ class ShareGroup(Follower):
             for member in self.connected
         )
 
-    def _nobody_was_there(self, message: Message) -> bool:
-        source = message.source
-        return source is not None and message.offset < self._online_from.get(str(source.tp), 0)
-
     def take(self, messages: list[Message]) -> int:
         levels_match = self.hub.matcher(self.filter)
         for index, message in enumerate(messages):
             if not levels_match(message.topic):
                 continue
-            if not message.qos and self._nobody_was_there(message):
-                continue
+            if not message.qos:
+                continue  # it went out when it came, or nobody was there
             if self._divide([message]) == 0:
                 return index
         return len(messages)

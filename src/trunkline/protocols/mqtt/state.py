@@ -39,7 +39,7 @@ Match = tuple[Delivery, Delivery | None]
 
 class SessionState(Follower):
     __slots__ = ("_matches", "_resend", "client_id", "created_ms", "disconnected_ms", "dropped", "expiry_s", "groups", "in_journal",
-                 "inbound", "link", "online_from", "retained", "subscriptions", "version", "waiting", "will",
+                 "inbound", "link", "retained", "subscriptions", "version", "waiting", "will",
                  "window")  # fmt: skip
 
     def __init__(self, hub: Hub, client_id: str, version: int, expiry_s: int) -> None:
@@ -53,7 +53,6 @@ class SessionState(Follower):
         self.subscriptions: dict[str, Subscription] = {}
         self.window = Window(0)
         self.inbound: set[int] = set()  # packet identifiers of QoS 2 publications from the client, until PUBREL
-        self.online_from: dict[str, int] = {}  # where the partitions ended when the client connected
         self.retained: deque[tuple[str, Delivery, bool]] | None = None  # names yet to be sent, how, and if own ones too
         self.waiting: deque[tuple[Message, Delivery]] | None = None  # messages in no log, while the window is full
         self.groups: list[ShareGroup] = []
@@ -74,7 +73,6 @@ class SessionState(Follower):
         self.version = link.version
         self.disconnected_ms = None
         self.window.limit = window_limit
-        self.online_from = {str(source.tp): source.delivered_to for source in self.hub.sources.all}
         self._resend = list(self.window.entries)
         self._matches.clear()
         for subscription in self.subscriptions.values():
@@ -107,10 +105,6 @@ class SessionState(Follower):
         if link is None or not link.ready:
             return
         delivery = target.delivery
-        if not self.live:
-            if run.source is None:
-                self._deliver_unstored(run.messages, target)
-            return
         if (delivery.qos == 0 or run.top_qos == 0) and target.local is delivery:
             if link.congested():
                 self.drop(len(run.messages))
@@ -120,15 +114,14 @@ class SessionState(Follower):
                 link.send(run.shared(link.version, delivery.retain_as_published))
                 link.sent_messages += len(run.messages)
             return
-        if link.paused and run.source is not None:
-            self.fall_behind(run.source, run.messages[0].offset)
+        if not self.live:
+            self._deliver_meanwhile(run.messages, target)
             return
-        taken = self.give(run.messages, delivery, target.local)
+        taken = 0 if link.paused and run.source is not None else self.give(run.messages, delivery, target.local)
         if taken < len(run.messages):
-            if run.source is None:
-                self._deliver_unstored(run.messages[taken:], target)
-            else:
+            if run.source is not None:
                 self.fall_behind(run.source, run.messages[taken].offset)
+            self._deliver_meanwhile(run.messages[taken:], target)
 
     def give(self, messages: list[Message], delivery: Delivery, local: Delivery | None) -> int:
         """Send messages of one way of delivery; returns how many were dealt with before the window was full."""
@@ -184,26 +177,28 @@ class SessionState(Follower):
             self.hub.flow_changed(self)
         return taken
 
-    def _deliver_unstored(self, messages: list[Message], target: Target) -> None:
-        """Messages that are in no log, for a session that cannot take them now, or has older ones to take first."""
-        assert self.link is not None
+    def _deliver_meanwhile(self, messages: list[Message], target: Target) -> None:
+        """For a session that is behind: QoS 0 does not wait, and what is in no log must be kept here."""
+        link = self.link
+        assert link is not None
+        at_once: list[Message] = []
         for message in messages:
-            local = message.publisher == self.client_id
-            how = target.local if local else target.delivery
+            how = target.local if message.publisher == self.client_id else target.delivery
             if how is None:
                 continue
             if min(message.qos, how.qos) == 0:
-                if self.link.congested():
+                at_once.append(message)
+            elif message.source is None:
+                if self.waiting is None:
+                    self.waiting = deque()
+                if len(self.waiting) >= self.hub.limits.max_queued_messages:
                     self.drop(1)
                 else:
-                    self.give([message], how, how)
-                continue
-            if self.waiting is None:
-                self.waiting = deque()
-            if len(self.waiting) >= self.hub.limits.max_queued_messages:
-                self.drop(1)
-            else:
-                self.waiting.append((message, how))
+                    self.waiting.append((message, how))
+        if at_once and link.congested():
+            self.drop(len(at_once))
+        elif at_once:
+            self.give(at_once, target.delivery, target.local)
 
     def drop(self, count: int) -> None:
         self.dropped += count
@@ -305,8 +300,8 @@ class SessionState(Follower):
             message = messages[index]
             match = self._match(message)
             end = index + 1
-            if match is None or self._was_away(message, match[0]):
-                index = end
+            if match is None or message.qos == 0 or match[0].qos == 0:
+                index = end  # QoS 0 went out when it came, or was not kept for who was away
                 continue
             if message.topic in self._matches:
                 # The following ones of the same topic go with it, unless they need a look of their own.
@@ -318,12 +313,6 @@ class SessionState(Follower):
             if taken < len(group):
                 return index
         return count
-
-    def _was_away(self, message: Message, delivery: Delivery) -> bool:
-        """QoS 0 is not kept for who is away; what was published since the client came is only late."""
-        if message.source is None or (message.qos and delivery.qos):
-            return False
-        return message.offset < self.online_from.get(str(message.source.tp), 0)
 
     def _match(self, message: Message) -> Match | None:
         topic = message.topic
