@@ -241,7 +241,7 @@ class Queues:
     async def _create(self, wish: _Description, durable: bool, owner: object | None) -> DeclaredQueue:
         if len(self._queues) >= self.runtime.limits.max_queues:
             raise TooManyQueues(f"there are {len(self._queues)} queues already, the most that the broker takes")
-        topic = self._choose_topic(wish.vhost, wish.name)
+        topic = self._choose_topic(wish.vhost, wish.name, ephemeral=not durable)
         info = self._store.topic(topic)
         adopted = info is not None
         if info is not None:
@@ -276,13 +276,13 @@ class Queues:
             self.on_topics_changed()
         return info
 
-    def _choose_topic(self, vhost: str, name: str) -> str:
+    def _choose_topic(self, vhost: str, name: str, *, ephemeral: bool) -> str:
         topic = topic_name(vhost, name)
         if topic in self._by_topic:
             return topic_name(vhost, name, always_hashed=True)
         if topic not in self._store.topics():
             try:
-                check_topic_name(topic, self._store.topics())
+                check_topic_name(topic, () if ephemeral else self._store.topics())
             except InvalidTopicName:  # '.' and '_' count as the same
                 return topic_name(vhost, name, always_hashed=True)
         elif vhost != DEFAULT_VHOST:

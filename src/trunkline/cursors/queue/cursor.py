@@ -5,14 +5,11 @@ of the partition is in exactly one of these states:
 
     settled     acknowledged, dropped or dead-lettered (see settled); also offsets that hold no message: transaction
                 markers, aborted records, what compaction removed
-    leased      with a consumer: `_leases`
-    ready       else; the ones that consumers get next are in memory, in the line, the rest is only in the log
+    leased      with a consumer (see leases)
+    ready       else (see ready): the next ones are in memory, in line, the rest is only in the log
 
-The log is the truth, memory is bounded (see limits). The line holds everything ready up to `_read_to`, plus, with priorities,
-urgent messages put beyond it. What is put while the line reaches to the end goes into the line and is delivered without
-being read back; a backlog is read in pieces when consumers are ready for it. So opening a queue of ten million messages reads
-nothing but its state records, and the number of ready messages is arithmetic on offsets. Priorities and keys look ahead
-`buffer_messages` into a backlog; within a priority, order is that of offsets.
+The log is the truth and memory is bounded (see limits). Opening a queue of ten million messages reads nothing but its state
+records. Priorities and keys look ahead `buffer_messages` into a backlog; within a priority, order is that of offsets.
 
 Records that others append to the topic are noticed by `store.watch`; an open Kafka transaction holds back what follows it.
 
@@ -34,22 +31,22 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from operator import itemgetter
 from typing import cast
 
 from trunkline.cursors.queue.consumers import Consumers, QueueConsumer
 from trunkline.cursors.queue.errors import QueueFull, QueueGone
 from trunkline.cursors.queue.journal import StateRecord
 from trunkline.cursors.queue.leases import Leases
-from trunkline.cursors.queue.line import FifoLine, Line, RankedLine, Taken, size_of
+from trunkline.cursors.queue.line import Taken, size_of
 from trunkline.cursors.queue.message import Delivery, Message, QueueStats
 from trunkline.cursors.queue.progress import Progress
+from trunkline.cursors.queue.ready import ReadyMessages
 from trunkline.cursors.queue.restored import RestoredQueue
 from trunkline.cursors.queue.runtime import Handout, QueueRuntime
 from trunkline.cursors.queue.schedule import Schedule, ScheduledMessage, Scheduling
 from trunkline.cursors.queue.settings import Overflow, QueueSettings
 from trunkline.cursors.queue.traits import decode_messages, encode_messages
-from trunkline.log.errors import LogError, OffsetOutOfRange, UnknownTopicOrPartition
+from trunkline.log.errors import LogError
 from trunkline.log.store import Appended, Durability, TopicInfo, TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -61,7 +58,6 @@ _LEASE_OVERHEAD_BYTES = 250
 _RECORD_BYTES = 24  # of a record in the log, beside its body
 _RETRY_MS = 1_000  # after a failed read
 
-_expiry_of = itemgetter(4)
 _make_delivery = cast("Callable[[tuple[object, ...]], Delivery]", partial(tuple.__new__, Delivery))
 
 
@@ -92,31 +88,31 @@ class QueueCursor:
         self._clock = runtime.clock
         self._limits = runtime.limits
         self._journal = runtime.journal if durable else None
-        self._ranked = settings.max_priority is not None or settings.order_by_key
-        self._line: Line = (
-            RankedLine(settings.max_priority, by_key=settings.order_by_key) if self._ranked else FifoLine()
-        )
         self.consumers = Consumers(name, single_active=settings.single_active_consumer, by_key=settings.order_by_key)
         self._leases = Leases()
         self._schedule = Schedule(queue_id, self._journal, self._limits, first_id=self._clock.wall_ms() << 16)
-        self._urgent: set[int] = set()  # in the line, or taken from it, beyond `_read_to`
-        self._backlog_bytes = 0  # ready and not in the line: an estimate
-        self._expiring = settings.message_ttl_ms is not None
         self._accounted_bytes = 0
-        self._generation = 0
-        self._loading: asyncio.Task[None] | None = None
         self._putting = False
         self._trimming = False
         self._published = self._delivered = self._redelivered = self._acknowledged = self._dead_lettered = 0
         bounds = self._store.bounds(self._tp)
-        self._end = bounds.last_stable_offset
         self._trimmed_to = bounds.log_start_offset
-        self._progress = Progress(queue_id, topic.id, bounds.log_start_offset, in_order=not self._ranked)
+        in_order = settings.max_priority is None and not settings.order_by_key
+        self._progress = Progress(queue_id, topic.id, bounds.log_start_offset, in_order=in_order)
         self._settled = self._progress.settled
         if restored is not None:
             self._restore(restored, bounds.log_start_offset, bounds.high_watermark)
-        self._read_to = self._settled.head
-        self._backlog_bytes = self._mean_bytes * self.ready
+        self._ready = ReadyMessages(
+            self._tp,
+            settings,
+            runtime,
+            self._progress,
+            self._leases,
+            end=bounds.last_stable_offset,
+            refresh=self._refresh,
+            loaded=self._loaded,
+        )
+        self._line = self._ready.line
         self._store.watch(self._tp, self._on_append)
         self._arm()
 
@@ -131,12 +127,7 @@ class QueueCursor:
 
     @property
     def ready(self) -> int:
-        settled = self._settled
-        return max(self._end - settled.head - settled.above - len(self._leases), 0)
-
-    @property
-    def _mean_bytes(self) -> int:
-        return self._progress.mean_bytes
+        return self._ready.count
 
     @property
     def unacked(self) -> int:
@@ -144,7 +135,7 @@ class QueueCursor:
 
     @property
     def ready_bytes(self) -> int:
-        return self._line.size_bytes + max(self._backlog_bytes, 0)
+        return self._ready.size_bytes
 
     @property
     def loaded(self) -> int:
@@ -161,7 +152,7 @@ class QueueCursor:
             unacked_bytes=self._leases.size_bytes,
             buffered_bytes=self._line.size_bytes,
             head_offset=self._settled.head,
-            end_offset=self._end,
+            end_offset=self._ready.end,
             published=self._published,
             delivered=self._delivered,
             redelivered=self._redelivered,
@@ -212,61 +203,21 @@ class QueueCursor:
             self._putting = False
         count = len(messages)
         self._published += count
-        mean_bytes = size // count
-        self._progress.mean_bytes = (self._mean_bytes * 7 + mean_bytes) // 8 if self._mean_bytes else mean_bytes
-        if base == self._end:
-            self._end = base + count
-            self._enter(base, list(messages), size, now_ms)
+        progress, ready, settings = self._progress, self._ready, self.settings
+        progress.mean_bytes = (progress.mean_bytes * 7 + size // count) // 8 if progress.mean_bytes else size // count
+        awaited = len(self.consumers) > 0
+        if base == ready.end:
+            ready.enter(base, list(messages), size, now_ms, awaited=awaited)
+            self._account()
+            if settings.max_length is not None or settings.max_bytes is not None:
+                self._drop_excess()
+            if ready.expiring:
+                self._arm()
         else:
             self._refresh()  # somebody's transaction is open, or an append of somebody else was not seen yet
-        return stored
-
-    def _enter(self, base: int, messages: list[Message], size: int, now_ms: int) -> None:
-        """Messages were appended at the end of the log: into the line with them, if it reaches that far."""
-        line = self._line
-        if not self._expiring:
-            self._expiring = any(map(_expiry_of, messages))
-        if self._expiring or messages[0].timestamp_ms < 0:
-            messages = [m._replace(timestamp_ms=now_ms) if m.timestamp_ms < 0 else m for m in messages]
-        if self._read_to == base and self._has_room(size, len(messages)):
-            line.append(range(base, base + len(messages)), messages, None, size)
-            self._read_to = base + len(messages)
-            self._account()
-        else:
-            self._backlog_bytes += size
-            if self.settings.max_priority is not None:
-                self._enter_urgent(base, messages)
-        settings = self.settings
-        if settings.max_length is not None or settings.max_bytes is not None:
-            self._drop_excess()
-        if self._expiring:
-            self._arm()
-        if len(self.consumers):
+        if awaited:
             self._runtime.wake(self)
-
-    def _has_room(self, size: int, count: int) -> bool:
-        line, limits = self._line, self._limits
-        if line.size_bytes + size > limits.buffer_bytes or line.count + count > limits.buffer_messages:
-            return not line.count
-        return self._runtime.held_bytes + size <= limits.total_buffer_bytes or (
-            not line.count and len(self.consumers) > 0
-        )
-
-    def _enter_urgent(self, base: int, messages: Sequence[Message]) -> None:
-        """Behind a deep backlog, what has a priority goes into the line all the same, as long as there is room."""
-        line = self._line
-        for offset, message in enumerate(messages, base):
-            size = len(message.value)
-            if (
-                message.priority <= 0
-                or not self._has_room(size, 1)
-                or len(self._urgent) >= self._limits.buffer_messages
-            ):
-                continue
-            line.append([offset], [message], None, size)
-            self._urgent.add(offset)
-            self._backlog_bytes -= size
-        self._account()
+        return stored
 
     def _account(self) -> None:
         held = (
@@ -284,130 +235,51 @@ class QueueCursor:
         if not self._putting and not self.gone:
             self._runtime.wake(self)
 
-    def _refresh(self) -> None:
-        """Take over what others did to the partition: appended, committed, trimmed, deleted."""
+    def _refresh(self) -> bool:
+        """Take over what others did to the partition: appended, committed, trimmed. False: the topic was deleted."""
+        if self.gone:
+            return False
         info = self._store.topic(self.topic)
         if info is None or info.id != self._topic_id:
             self.vanish("the topic was deleted")
             if self._runtime.on_gone is not None:
                 self._runtime.on_gone(self)
-            return
+            return False
         bounds = self._store.bounds(self._tp)
-        if bounds.last_stable_offset > self._end:
-            self._backlog_bytes += (bounds.last_stable_offset - self._end) * self._mean_bytes
-            self._end = bounds.last_stable_offset
+        self._ready.extend_to(bounds.last_stable_offset)
         if bounds.log_start_offset > self._settled.head:
             self._skip_to(bounds.log_start_offset)
+        return True
 
     def _skip_to(self, start: int) -> None:
         """Records before `start` were removed by retention or on a client's wish."""
         self._end_leases([offset for offset in self._leases.held if offset < start])
         self._settled.settle_before(start)
-        self._reread_from(self._settled.head)
-        self._touch()
-
-    def _reread_from(self, offset: int) -> None:
-        """Empty the line: what is ready from `offset` on is read again."""
-        self._generation += 1
-        self._line.clear()
-        self._urgent.clear()
-        self._read_to = offset
-        self._backlog_bytes = self.ready * self._mean_bytes if offset < self._end else 0
+        self._ready.reread_from(self._settled.head)
         self._account()
-
-    @property
-    def _short(self) -> bool:
-        """Whether the line should be filled from the log."""
-        if self._read_to >= self._end:
-            return False
-        line, limits = self._line, self._limits
-        if self._ranked:
-            return line.count < limits.buffer_messages and line.size_bytes < limits.buffer_bytes
-        return line.count < limits.turn_messages and line.size_bytes < limits.read_bytes
-
-    def _start_load(self) -> None:
-        if self._loading is None and not self.gone and self._short:
-            self._loading = asyncio.get_running_loop().create_task(self._load(), name=f"load queue {self.name}")
-            self._runtime.start_task(self._loading)
+        self._touch()
 
     async def load(self) -> bool:
         """Read the backlog until something is ready in memory; False when there is nothing ready at all."""
-        while not self._line.count and not self.gone:
-            if self._loading is None:
-                self._refresh()
-                self._start_load()
-            if self._loading is None:
-                break
-            before = self._read_to
-            await asyncio.shield(self._loading)
-            if self._read_to == before and not self._line.count:
-                break
-        return self._line.count > 0
+        return await self._ready.load()
 
     async def catch_up(self) -> None:
-        """Read on if the line has room: then transaction markers and aborted records are known as such to `ready`."""
-        if self._loading is None and not self.gone:
-            self._refresh()
-            self._start_load()
-        if self._loading is not None:
-            await asyncio.shield(self._loading)
+        """Read on if there is room in memory: then `ready` counts no transaction markers or aborted records there."""
+        await self._ready.catch_up()
 
-    async def _load(self) -> None:
-        generation = self._generation
-        start = max(self._read_to, self._settled.head)
-        try:
-            part = await self._store.read(self._tp, start, self._limits.read_bytes, committed=True)
-            if generation == self._generation and not self.gone:
-                self._take_in(start, *decode_messages(part, start, self._limits.max_decompressed_bytes))
-        except (OffsetOutOfRange, UnknownTopicOrPartition):
-            self._runtime.wake(self)  # trimmed or deleted meanwhile: the turn finds out
-        except LogError as error:
-            _logger.error("queue %s cannot read its messages and will try again: %s", self.name, error)
-            self._runtime.arm(self, self._clock.monotonic_ms() + _RETRY_MS)
-        finally:
-            self._loading = None
-
-    def _take_in(self, start: int, offsets: list[int], messages: list[Message], end: int) -> None:
-        """Messages were read from the log: those that are ready go into the line."""
-        generation = self._generation
-        self._refresh()
-        if self.gone or generation != self._generation:
+    def _loaded(self, done: bool) -> None:
+        """A read of the backlog has ended."""
+        if self.gone:
             return
-        settled = self._settled
-        if len(offsets) != end - start:
-            self._settle_gaps(start, offsets, end)
-        if settled.chunks or self._leases or self._urgent:
-            kept = [
-                number
-                for number, offset in enumerate(offsets)
-                if offset not in self._leases and offset not in self._urgent and offset not in settled
-            ]
-            self._urgent.difference_update(offsets)
-            if len(kept) != len(offsets):
-                offsets = [offsets[number] for number in kept]
-                messages = [messages[number] for number in kept]
-        self._read_to = max(self._read_to, end)
-        if messages:
-            size = size_of(messages)
-            self._line.append(offsets, messages, self._progress.priors(offsets), size)
-            self._backlog_bytes = max(self._backlog_bytes - size, 0) if self._read_to < self._end else 0
-            if not self._expiring:
-                self._expiring = any(map(_expiry_of, messages))
-            self._account()
+        if not done:
+            self._runtime.arm(self, self._clock.monotonic_ms() + _RETRY_MS)
+            return
+        self._account()
+        self._touch()  # it may have met offsets without a message
         self._drop_excess()
-        if self._expiring:
+        if self._ready.expiring:
             self._arm()
         self._runtime.wake(self)
-
-    def _settle_gaps(self, start: int, offsets: list[int], end: int) -> None:
-        """Offsets without a message count as settled."""
-        position = start
-        for offset in [*offsets, end]:
-            if offset > position:
-                for first, count in list(self._settled.unsettled(position, min(offset, self._end))):
-                    self._settled.settle_run(first, count)
-            position = offset + 1
-        self._touch()
 
     # -- acquire -----------------------------------------------------------------------------------------------------
 
@@ -422,11 +294,8 @@ class QueueCursor:
     ) -> list[Delivery]:
         """Lease what is next in line; never waits. Empty with messages ready: they must be read first, see `load`."""
         self.last_used_ms = self._clock.monotonic_ms()
-        if self._end == self._read_to and not self._line.count:
-            return []
-        taken = self._take(max_messages, max_bytes, consumer)
-        if self._short:
-            self._start_load()
+        taken = self._take(max_messages, max_bytes, consumer) if self._line.count else None
+        self._start_load()
         if taken is None:
             return []
         deliveries = self._lease(taken, consumer, lease_ms, no_ack=no_ack)
@@ -440,7 +309,7 @@ class QueueCursor:
             return None
         while True:
             taken = self._line.take(limit, max_bytes, consumer)
-            if taken is None or not self._expiring:
+            if taken is None or not self._ready.expiring:
                 return taken
             live = self._without_expired(taken, consumer)
             if live is not None:
@@ -503,16 +372,13 @@ class QueueCursor:
 
     def deal(self, handout: Handout) -> None:
         """The queue's part of a turn: choose what consumers get, and lease it to them."""
-        if self.gone:
+        if not self._refresh():
             return
-        self._refresh()
-        if self.gone:
-            return
-        if self._expiring:
+        if self._ready.expiring:
             self._expire_first()
         if len(self.consumers):
             self._deal(handout)
-        elif self._expiring and not self._line.count:
+        elif self._ready.expiring and not self._line.count:
             self._start_load()
 
     def _deal(self, handout: Handout) -> None:
@@ -525,13 +391,17 @@ class QueueCursor:
             again = False
             for registration, taken in self.consumers.deal(self._line, willing, limit, limits.turn_bytes):
                 again = True
-                live = self._without_expired(taken, registration.consumer) if self._expiring else taken
+                live = self._without_expired(taken, registration.consumer) if self._ready.expiring else taken
                 if live is not None:
                     deliveries = self._lease(live, registration.consumer, None, no_ack=registration.no_ack)
                     handout.append((registration.consumer, deliveries))
             if again and self._line.count:
                 self._runtime.wake(self)
         self._start_load()
+
+    def _start_load(self) -> None:
+        if not self.gone:
+            self._ready.start_load()
 
     # -- settle ------------------------------------------------------------------------------------------------------
 
@@ -570,16 +440,12 @@ class QueueCursor:
             if not redelivered:
                 count -= 1
                 self._progress.set_prior(offset, count)
-            if offset < self._read_to or offset in self._urgent:
-                self._line.put_back(offset, message, count)
-            else:  # the line was emptied meanwhile and comes to it again
-                self._progress.set_prior(offset, count)
-                self._backlog_bytes += len(message.value)
+            self._ready.put_back(offset, message, count)
         if worn:
             self._settle(worn)
         self._drop_excess()
         self._account()
-        if self._expiring:
+        if self._ready.expiring:
             self._arm()
         self._touch()
         self._runtime.wake(self)
@@ -651,8 +517,10 @@ class QueueCursor:
         """Drop every ready message; returns how many. What is leased stays leased."""
         self._refresh()
         count = self.ready
-        self._progress.purge(self._end, sorted(offset for offset in self._leases.held if offset < self._end))
-        self._reread_from(self._end)
+        end = self._ready.end
+        self._progress.purge(end, sorted(offset for offset in self._leases.held if offset < end))
+        self._ready.reread_from(end)
+        self._account()
         self._touch()
         self._trim()
         return count
@@ -662,7 +530,7 @@ class QueueCursor:
         self._refresh()
         found: list[Delivery] = []
         position = max(self._settled.head, start or 0)
-        while len(found) < count and position < self._end and not self.gone:
+        while len(found) < count and position < self._ready.end and not self.gone:
             part = await self._store.read(self._tp, position, self._limits.read_bytes, committed=True)
             offsets, messages, end = decode_messages(part, position, self._limits.max_decompressed_bytes)
             for offset, message in zip(offsets, messages, strict=True):
@@ -692,11 +560,9 @@ class QueueCursor:
             offset, message, prior = self._line.drop_first()
             self._give_up(Delivery(offset, message, prior > 0, prior, self, None), EXPIRED)
             self._settle((offset,))
+        self._ready.calm()
         if not self._line.count:
-            if self._read_to >= self._end:
-                self._expiring = self.settings.message_ttl_ms is not None
-            else:
-                self._start_load()
+            self._start_load()
         self._account()
 
     def next_deadline_ms(self) -> float | None:
@@ -706,7 +572,7 @@ class QueueCursor:
         if lease_ms is not None:
             found.append(lease_ms)
         to_monotonic_ms = self._clock.monotonic_ms() - self._clock.wall_ms()
-        if self._expiring and (first := self._line.first()) is not None:
+        if self._ready.expiring and (first := self._line.first()) is not None:
             expiry_ms = self._expiry_ms(first[1])
             if expiry_ms < _UNLIMITED:
                 found.append(expiry_ms + 1 + to_monotonic_ms)
@@ -731,9 +597,9 @@ class QueueCursor:
         unread = self._schedule.let_in(self._clock.wall_ms(), self._put_due)
         if unread:
             self._runtime.start_task(asyncio.get_running_loop().create_task(self._read_due(unread)))
-        if self._expiring:
+        if self._ready.expiring:
             self._expire_first()
-        if self._read_to < self._end and not self._line.count:
+        if not self._line.count:
             self._start_load()
         expires_ms = self.settings.expires_ms
         if expires_ms is not None and not len(self.consumers) and self.last_used_ms + expires_ms <= now_ms:
@@ -826,7 +692,7 @@ class QueueCursor:
         head = self._settled.head
         if self.settings.retain or self._trimming or self.gone or self._runtime.closed:
             return
-        if (head - self._trimmed_to) * (self._mean_bytes + _RECORD_BYTES) < self._limits.trim_bytes:
+        if (head - self._trimmed_to) * (self._progress.mean_bytes + _RECORD_BYTES) < self._limits.trim_bytes:
             return
         self._trimming = True
         self._runtime.start_task(asyncio.get_running_loop().create_task(self._trim_to(head), name=f"trim {self.name}"))
@@ -848,15 +714,14 @@ class QueueCursor:
         self.gone = True
         self._store.unwatch(self._tp, self._on_append)
         self._runtime.forget(self)
-        self._generation += 1
         for consumer in self.consumers:
             self.consumers.remove(consumer)
             try:
                 consumer.cancelled(reason)
             except Exception:
                 _logger.exception("a consumer of queue %s failed", self.name)
-        self._line.clear()
         self._leases.clear()
+        self._ready.reread_from(self._ready.end)
         self._account()
 
     def close(self) -> None:

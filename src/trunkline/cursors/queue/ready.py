@@ -1,0 +1,225 @@
+"""The ready messages of a queue: the line in memory, and the backlog behind it in the log.
+
+The line holds everything ready before `read_to` and, with priorities, urgent messages put beyond it. `end` is where the queue
+ends: the last stable offset of the partition, so far as it was noticed. What is put while `read_to` is the end, and there is
+room, enters the line without being read back; all else stays in the log and is read in pieces when the line gets short.
+
+Reading takes time, in which the queue may be purged, trimmed or deleted: `reread_from` makes whatever is under way void.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+
+from trunkline.cursors.queue.leases import Leases
+from trunkline.cursors.queue.line import FifoLine, Line, RankedLine, size_of
+from trunkline.cursors.queue.message import Message
+from trunkline.cursors.queue.progress import Progress
+from trunkline.cursors.queue.runtime import QueueRuntime
+from trunkline.cursors.queue.settings import QueueSettings
+from trunkline.cursors.queue.traits import decode_messages
+from trunkline.log.errors import LogError, OffsetOutOfRange, UnknownTopicOrPartition
+from trunkline.log.store import TopicPartition
+
+_logger = logging.getLogger(__name__)
+_expiry_of = itemgetter(4)
+
+
+class ReadyMessages:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        settings: QueueSettings,
+        runtime: QueueRuntime,
+        progress: Progress,
+        leases: Leases,
+        *,
+        end: int,
+        refresh: Callable[[], bool],
+        loaded: Callable[[bool], None],
+    ) -> None:
+        """`refresh` looks at the partition and says whether the queue is still there; `loaded` hears how a read went."""
+        self._tp = tp
+        self._runtime = runtime
+        self._limits = runtime.limits
+        self._progress = progress
+        self._leases = leases
+        self._refresh = refresh
+        self._loaded = loaded
+        self._ttl = settings.message_ttl_ms is not None
+        self._by_priority = settings.max_priority is not None
+        self._ranked = self._by_priority or settings.order_by_key
+        self.line: Line = (
+            RankedLine(settings.max_priority, by_key=settings.order_by_key) if self._ranked else FifoLine()
+        )
+        self.end = end
+        self.read_to = progress.settled.head
+        self.backlog_bytes = 0  # ready and not in the line: an estimate
+        self.expiring = self._ttl  # some message in the line may expire
+        self._urgent: set[int] = set()  # in the line, or taken from it, beyond `read_to`
+        self._generation = 0
+        self._loading: asyncio.Task[None] | None = None
+        self.backlog_bytes = self.count * progress.mean_bytes
+
+    @property
+    def count(self) -> int:
+        """Of all that is ready: arithmetic on offsets."""
+        settled = self._progress.settled
+        return max(self.end - settled.head - settled.above - len(self._leases), 0)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.line.size_bytes + max(self.backlog_bytes, 0)
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def enter(self, base: int, messages: list[Message], size: int, now_ms: int, *, awaited: bool) -> None:
+        """Messages were appended at the end of the queue. `awaited`: there are consumers."""
+        self.end = base + len(messages)
+        if not self.expiring:
+            self.expiring = any(map(_expiry_of, messages))
+        if self.expiring or messages[0].timestamp_ms < 0:
+            messages = [m._replace(timestamp_ms=now_ms) if m.timestamp_ms < 0 else m for m in messages]
+        if self.read_to == base and self._has_room(size, len(messages), awaited=awaited):
+            self.line.append(range(base, self.end), messages, None, size)
+            self.read_to = self.end
+            return
+        self.backlog_bytes += size
+        if self._by_priority:
+            self._enter_urgent(base, messages)
+
+    def _has_room(self, size: int, count: int, *, awaited: bool = False) -> bool:
+        line, limits = self.line, self._limits
+        if line.size_bytes + size > limits.buffer_bytes or line.count + count > limits.buffer_messages:
+            return not line.count
+        return self._runtime.held_bytes + size <= limits.total_buffer_bytes or (not line.count and awaited)
+
+    def _enter_urgent(self, base: int, messages: Sequence[Message]) -> None:
+        """Behind a deep backlog, what has a priority goes into the line all the same, as long as there is room."""
+        for offset, message in enumerate(messages, base):
+            size = len(message.value)
+            if message.priority <= 0 or len(self._urgent) >= self._limits.buffer_messages:
+                continue
+            if self._has_room(size, 1):
+                self.line.append([offset], [message], None, size)
+                self._urgent.add(offset)
+                self.backlog_bytes -= size
+
+    def extend_to(self, end: int) -> None:
+        """Others appended, or a transaction was ended."""
+        if end > self.end:
+            self.backlog_bytes += (end - self.end) * self._progress.mean_bytes
+            self.end = end
+
+    def put_back(self, offset: int, message: Message, prior: int) -> None:
+        if offset < self.read_to or offset in self._urgent:
+            self.line.put_back(offset, message, prior)
+        else:  # the line was emptied meanwhile, and comes to it again
+            self._progress.set_prior(offset, prior)
+            self.backlog_bytes += len(message.value)
+
+    def reread_from(self, offset: int) -> None:
+        """Empty the line: what is ready from `offset` on is read again."""
+        self._generation += 1
+        self.line.clear()
+        self._urgent.clear()
+        self.read_to = offset
+        self.backlog_bytes = self.count * self._progress.mean_bytes if offset < self.end else 0
+
+    def calm(self) -> None:
+        """Nothing is ready: nothing may expire, until something comes."""
+        if not self.line.count and self.read_to >= self.end:
+            self.expiring = self._ttl
+
+    # -- from the log ------------------------------------------------------------------------------------------------
+
+    @property
+    def short(self) -> bool:
+        """Whether the line should be filled from the log."""
+        if self.read_to >= self.end:
+            return False
+        line, limits = self.line, self._limits
+        if self._ranked:
+            return line.count < limits.buffer_messages and line.size_bytes < limits.buffer_bytes
+        return line.count < limits.turn_messages and line.size_bytes < limits.read_bytes
+
+    def start_load(self) -> None:
+        if self._loading is None and self.short and not self._runtime.closed:
+            self._loading = asyncio.get_running_loop().create_task(self._load(), name=f"load {self._tp}")
+            self._runtime.start_task(self._loading)
+
+    async def load(self) -> bool:
+        """Read until something is in the line; False when nothing is ready at all."""
+        while not self.line.count:
+            if self._loading is None and self._refresh():
+                self.start_load()
+            if self._loading is None:
+                break
+            before = self.read_to
+            await asyncio.shield(self._loading)
+            if self.read_to == before and not self.line.count:
+                break
+        return self.line.count > 0
+
+    async def catch_up(self) -> None:
+        """Read on if the line has room."""
+        if self._loading is None and self._refresh():
+            self.start_load()
+        if self._loading is not None:
+            await asyncio.shield(self._loading)
+
+    async def _load(self) -> None:
+        generation = self._generation
+        start = max(self.read_to, self._progress.settled.head)
+        done = True
+        try:
+            part = await self._runtime.store.read(self._tp, start, self._limits.read_bytes, committed=True)
+            # The end of the queue must be known to be at least that of the read before its messages are counted.
+            if self._refresh() and generation == self._generation:
+                self._take_in(start, *decode_messages(part, start, self._limits.max_decompressed_bytes))
+        except (OffsetOutOfRange, UnknownTopicOrPartition):
+            self._refresh()  # trimmed or deleted meanwhile
+        except LogError as error:
+            _logger.error("the messages of %s cannot be read; to be tried again: %s", self._tp, error)
+            done = False
+        finally:
+            self._loading = None
+        self._loaded(done)
+
+    def _take_in(self, start: int, offsets: list[int], messages: list[Message], end: int) -> None:
+        """Messages were read: those that are ready go into the line."""
+        settled = self._progress.settled
+        if len(offsets) != end - start:
+            self._settle_gaps(start, offsets, end)
+        if settled.chunks or settled.head > start or self._leases or self._urgent:
+            kept = [
+                number
+                for number, offset in enumerate(offsets)
+                if offset not in self._leases and offset not in self._urgent and offset not in settled
+            ]
+            self._urgent.difference_update(offsets)
+            if len(kept) != len(offsets):
+                offsets = [offsets[number] for number in kept]
+                messages = [messages[number] for number in kept]
+        self.read_to = max(self.read_to, end)
+        if messages:
+            size = size_of(messages)
+            self.line.append(offsets, messages, self._progress.priors(offsets), size)
+            self.backlog_bytes = max(self.backlog_bytes - size, 0)
+            if not self.expiring:
+                self.expiring = any(map(_expiry_of, messages))
+        if self.read_to >= self.end:
+            self.backlog_bytes = 0
+
+    def _settle_gaps(self, start: int, offsets: list[int], end: int) -> None:
+        """Offsets without a message count as settled."""
+        settled = self._progress.settled
+        position = start
+        for offset in [*offsets, end]:
+            if offset > position:
+                for first, count in list(settled.unsettled(position, min(offset, self.end))):
+                    settled.settle_run(first, count)
+            position = offset + 1
