@@ -109,6 +109,10 @@ class ApacheKafka:
         return f"127.0.0.1:{self._port}"
 
     @property
+    def address(self) -> str:
+        return self.bootstrap
+
+    @property
     def pid(self) -> int:
         if self._process is None:
             raise KafkaUnavailable("Apache Kafka is not running.")

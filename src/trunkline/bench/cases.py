@@ -11,6 +11,7 @@ import fnmatch
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 RATE = "msg/s"
 MILLISECONDS = "ms"
@@ -51,6 +52,20 @@ class Case:
         return MILLISECONDS if self.kind == "latency" else RATE
 
 
+class Measured(Protocol):
+    """A case of any protocol."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def figures(self) -> tuple[str, ...]: ...
+    @property
+    def unit(self) -> str: ...
+
+
+CaseT = TypeVar("CaseT", bound=Measured)
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One line of the result. `peer` and `ratio` are None when only we were measured."""
@@ -81,7 +96,7 @@ def is_selected(name: str, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatch.fnmatchcase(name, glob) for glob in globs)
 
 
-def select(cases: Iterable[Case], globs: Sequence[str]) -> list[Case]:
+def select(cases: Iterable[CaseT], globs: Sequence[str]) -> list[CaseT]:
     """The cases of which at least one figure was asked for."""
     return [case for case in cases if any(is_selected(figure, globs) for figure in case.figures)]
 

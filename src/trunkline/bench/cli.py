@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import TypeVar
 
 import click
 from rich.console import Console
@@ -10,11 +12,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from trunkline.bench import report
 from trunkline.bench.apache_kafka import KafkaUnavailable, fetch_jars
-from trunkline.bench.comparison import FULL, QUICK, Comparison
+from trunkline.bench.comparison import CaseT, Comparison, Contest
+from trunkline.bench.kafka_contest import FULL, QUICK, KafkaContest, Scale
 from trunkline.bench.librdkafka import LoadError
 from trunkline.bench.probe import ProbeError
+from trunkline.bench.rabbitmq import RabbitMQUnavailable
 
 MAX_REPETITIONS = 100
+
+T = TypeVar("T")
+ScaleT = TypeVar("ScaleT", bound=Scale)
 
 
 @click.group()
@@ -51,11 +58,37 @@ def kafka(
     trunkline bench kafka --peer --case 'produce/*' --case start-up
     trunkline bench kafka --bootstrap 127.0.0.1:9092 --json
     """
+    scale = _scaled(FULL, QUICK, quick, reps)
+    if peer:
+        _or_say(fetch_jars)
+    _compare(KafkaContest(scale), peer, globs, bootstrap, as_json=as_json, as_markdown=as_markdown)
+
+
+def _scaled(full: ScaleT, quick: ScaleT, is_quick: bool, reps: int | None) -> ScaleT:
+    scale = quick if is_quick else full
+    return scale if reps is None else dataclasses.replace(scale, repetitions=reps)
+
+
+def _or_say(work: Callable[[], T]) -> T:
+    """Do it; what the benchmark cannot do is one line for the user."""
+    try:
+        return work()
+    except (KafkaUnavailable, RabbitMQUnavailable, LoadError, ProbeError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _compare(
+    contest: Contest[CaseT],
+    peer: bool,
+    globs: tuple[str, ...],
+    address: str | None,
+    *,
+    as_json: bool,
+    as_markdown: bool,
+) -> None:
+    """Run a contest behind a progress bar and print its figures."""
     if as_json and as_markdown:
         raise click.UsageError("Choose one of --json and --markdown.")
-    scale = QUICK if quick else FULL
-    if reps is not None:
-        scale = dataclasses.replace(scale, repetitions=reps)
     progress = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -65,26 +98,21 @@ def kafka(
         console=Console(stderr=True),
         transient=True,
     )
-    try:
-        if peer:
-            fetch_jars()
-        with progress:
-            task = progress.add_task("start", total=None)
-            begun = 0
+    with progress:
+        task = progress.add_task("start", total=None)
+        begun = 0
 
-            def show(description: str, steps: int) -> None:
-                nonlocal begun
-                progress.update(task, description=description, total=steps, completed=begun)
-                begun += 1
+        def show(description: str, steps: int) -> None:
+            nonlocal begun
+            progress.update(task, description=description, total=steps, completed=begun)
+            begun += 1
 
-            figures = Comparison(scale, peer, globs, bootstrap, show).run()
-    except (KafkaUnavailable, LoadError, ProbeError) as error:
-        raise click.ClickException(str(error)) from error
+        figures = _or_say(Comparison(contest, peer, globs, address, show).run)
     if not figures:
         raise click.ClickException(f"No figure has a name like {' or '.join(globs)}.")
     if as_json:
         click.echo(report.to_json(figures))
     elif as_markdown:
-        click.echo(report.to_markdown(figures))
+        click.echo(report.to_markdown(figures, contest.peer_name, contest.peer_version))
     else:
-        report.print_table(figures, Console())
+        report.print_table(figures, contest.peer_name, Console())

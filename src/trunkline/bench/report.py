@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trunkline.bench.apache_kafka import DEFAULT_VERSION
 from trunkline.bench.cases import RATE, Figure
 from trunkline.version import VERSION
 
@@ -33,11 +32,11 @@ def to_json(figures: Sequence[Figure]) -> str:
     return json.dumps(rows, indent=2)
 
 
-def to_markdown(figures: Sequence[Figure]) -> str:
+def to_markdown(figures: Sequence[Figure], peer_name: str, peer_version: str) -> str:
     lines = [
-        f"trunkline {VERSION}, Apache Kafka {DEFAULT_VERSION}; {machine()}",
+        f"trunkline {VERSION}, {peer_name} {peer_version}; {machine()}",
         "",
-        "| case | unit | trunkline | Apache Kafka | ratio |",
+        f"| case | unit | trunkline | {peer_name} | ratio |",
         "|---|---|---:|---:|---:|",
     ]
     for figure in figures:
@@ -47,13 +46,13 @@ def to_markdown(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def print_table(figures: Sequence[Figure], console: Console) -> None:
+def print_table(figures: Sequence[Figure], peer_name: str, console: Console) -> None:
     table = Table(
         box=SIMPLE_HEAD, header_style="bold cyan", pad_edge=False, caption="ratio above 1: trunkline is better"
     )
     table.add_column("case", no_wrap=True)
     table.add_column("unit")
-    for column in ("trunkline", "Apache Kafka", "ratio"):
+    for column in ("trunkline", peer_name, "ratio"):
         table.add_column(column, justify="right", no_wrap=True)
     for figure in figures:
         table.add_row(

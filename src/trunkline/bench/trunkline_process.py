@@ -24,16 +24,20 @@ from typing import Self
 
 from trunkline.bench.probe import POLL_INTERVAL_S, ProbeError, resident_bytes, wait_until_serving
 
+# All are on, as they are for a user, each on a free port.
+LISTENERS = ("KAFKA", "AMQP", "MQTT", "MQTT_WS")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 OUTPUT_TAIL_CHARS = 2000
 
 
 class TrunklineProcess:
-    """One broker process; `with` starts and stops it."""
+    """One broker process; `with` starts and stops it. `address` is that of the listener that is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, listener: str = "kafka") -> None:
         self.start_up_s = 0.0
+        self.address = ""
+        self._listener = listener
         self.bootstrap = ""
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -58,7 +62,7 @@ class TrunklineProcess:
         ready_path = self._directory / "ready.json"
         output_path = self._directory / "output.txt"
         command = [sys.executable, "-m", "trunkline", "serve", "--data", str(self._directory / "data")]
-        command += ["--host", "127.0.0.1", "--kafka-port", "0", "--amqp-port", "0", "--ready-file", str(ready_path)]
+        command += ["--host", "127.0.0.1", "--ready-file", str(ready_path)]
         started = time.monotonic()
         with output_path.open("wb") as output:
             process = subprocess.Popen(
@@ -67,7 +71,8 @@ class TrunklineProcess:
         self._process = process
         try:
             self._wait_for_ready_file(ready_path, process)
-            self.bootstrap = str(json.loads(ready_path.read_text())["kafka"])
+            ready = json.loads(ready_path.read_text())
+            self.bootstrap, self.address = str(ready["kafka"]), str(ready[self._listener])
             wait_until_serving(self.bootstrap, START_TIMEOUT_S, is_alive=lambda: process.poll() is None)
         except ProbeError as error:
             said = output_path.read_text(errors="replace").strip()[-OUTPUT_TAIL_CHARS:]
@@ -106,7 +111,7 @@ class TrunklineProcess:
 
 
 def _environment() -> dict[str, str]:
-    environment = dict(os.environ)
+    environment = {**os.environ, **{f"TRUNKLINE_{name}_PORT": "0" for name in LISTENERS}}
     if environment.pop("PYTHONDONTWRITEBYTECODE", ""):
         cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         environment["PYTHONPYCACHEPREFIX"] = str(cache / "trunkline" / "bytecode")

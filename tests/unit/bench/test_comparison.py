@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from trunkline.bench import comparison
-from trunkline.bench.comparison import QUICK, Comparison, Scale
+from trunkline.bench import comparison, kafka_contest
+from trunkline.bench.comparison import Comparison
+from trunkline.bench.kafka_contest import QUICK, KafkaContest, Scale
 from trunkline.bench.load import Job, measure
 from trunkline.bench.probe import ProbeError, broker_count, resident_bytes, wait_until_serving
 from trunkline.bench.trunkline_process import TrunklineProcess
@@ -17,7 +18,7 @@ TINY = Scale(small_messages=400, large_messages=200, latency_messages=50, warm_u
 
 @dataclasses.dataclass
 class ScriptedSide:
-    bootstrap: str
+    address: str
     start_up_s: float
     resident_mib: int
 
@@ -46,24 +47,24 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         speed = speeds[nth % 3] / (1 if job.bootstrap == "ours" else 2)
         return [speed, 10 * speed] if job.kind == "latency" else [speed]
 
-    monkeypatch.setattr(comparison, "measure", scripted)
-    monkeypatch.setattr(comparison, "delete_topic", lambda bootstrap, topic: None)
+    monkeypatch.setattr(kafka_contest, "measure", scripted)
+    monkeypatch.setattr(kafka_contest, "delete_topic", lambda bootstrap, topic: None)
     monkeypatch.setattr(comparison, "SETTLE_S", 0.0)
     monkeypatch.setattr("os.sync", lambda: None)
-    monkeypatch.setattr(comparison, "TrunklineProcess", lambda: ScriptedSide("ours", 0.2, 40))
-    monkeypatch.setattr(comparison, "ApacheKafka", lambda quiet: ScriptedSide("peer", 3.0, 400))
+    monkeypatch.setattr(kafka_contest, "TrunklineProcess", lambda: ScriptedSide("ours", 0.2, 40))
+    monkeypatch.setattr(kafka_contest, "ApacheKafka", lambda quiet: ScriptedSide("peer", 3.0, 400))
     return asked
 
 
 def test_sides_alternate_and_the_median_counts(jobs: list[Job]) -> None:
     scale = dataclasses.replace(QUICK, repetitions=3, warm_up_rounds=0)
-    figures = Comparison(scale, True, ["produce/100B/acks=1/1p"]).run()
+    figures = Comparison(KafkaContest(scale), True, ["produce/100B/acks=1/1p"]).run()
     assert [job.bootstrap for job in jobs] == ["ours", "peer", "peer", "ours", "ours", "peer"]
     assert [(f.case, f.ours, f.peer, f.ratio) for f in figures] == [("produce/100B/acks=1/1p", 200.0, 100.0, 2.0)]
 
 
 def test_both_sides_get_the_same_work(jobs: list[Job]) -> None:
-    Comparison(QUICK, True).run()
+    Comparison(KafkaContest(QUICK), True).run()
     work = {
         side: [dataclasses.replace(job, bootstrap="", topic="") for job in jobs if job.bootstrap == side]
         for side in ("ours", "peer")
@@ -73,7 +74,9 @@ def test_both_sides_get_the_same_work(jobs: list[Job]) -> None:
 
 
 def test_start_up_and_memory_are_compared_so_that_less_is_better(jobs: list[Job]) -> None:
-    figures = {figure.case: figure for figure in Comparison(QUICK, True, ["start-up", "memory/idle"]).run()}
+    figures = {
+        figure.case: figure for figure in Comparison(KafkaContest(QUICK), True, ["start-up", "memory/idle"]).run()
+    }
     assert jobs == []
     assert figures["start-up"].ratio == pytest.approx(15.0)
     assert figures["memory/idle"].ratio == pytest.approx(10.0)
@@ -81,14 +84,14 @@ def test_start_up_and_memory_are_compared_so_that_less_is_better(jobs: list[Job]
 
 def test_a_consumed_topic_is_filled_once_for_all_repetitions(jobs: list[Job]) -> None:
     scale = dataclasses.replace(QUICK, repetitions=3, warm_up_rounds=0)
-    Comparison(scale, False, ["consume/1KB/1p"]).run()
+    Comparison(KafkaContest(scale), False, ["consume/1KB/1p"]).run()
     assert [job.kind for job in jobs] == ["prefill", "consume", "consume", "consume"]
     assert len({job.topic for job in jobs}) == 1
 
 
 def test_progress_ends_at_the_announced_number_of_steps(jobs: list[Job]) -> None:
     announced: list[int] = []
-    Comparison(QUICK, True, on_step=lambda _, steps: announced.append(steps)).run()
+    Comparison(KafkaContest(QUICK), True, on_step=lambda _, steps: announced.append(steps)).run()
     assert announced == [len(announced)] * len(announced)
 
 

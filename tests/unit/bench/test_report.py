@@ -25,7 +25,7 @@ def test_json_is_a_list_of_case_unit_ours_peer_ratio() -> None:
 
 
 def test_markdown_is_one_table_row_per_figure() -> None:
-    rows = [line for line in report.to_markdown(FIGURES).splitlines() if line.startswith("| ")]
+    rows = [line for line in report.to_markdown(FIGURES, "Apache Kafka", "4.3.1").splitlines() if line.startswith("| ")]
     assert rows[1:] == [
         "| produce/100B/acks=1/1p | msg/s | 1,500,000 | 1,000,000 | 1.50 |",
         "| start-up | s | 0.25 |  |  |",
@@ -34,7 +34,7 @@ def test_markdown_is_one_table_row_per_figure() -> None:
 
 def test_the_table_shows_both_sides_and_the_ratio() -> None:
     output = io.StringIO()
-    report.print_table(FIGURES, Console(file=output, width=100))
+    report.print_table(FIGURES, "Apache Kafka", Console(file=output, width=100))
     line = next(line for line in output.getvalue().splitlines() if "produce" in line)
     assert line.split() == ["produce/100B/acks=1/1p", "msg/s", "1,500,000", "1,000,000", "1.50"]
 
