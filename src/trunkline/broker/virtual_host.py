@@ -43,7 +43,7 @@ class Queue:
 
     __slots__ = (
         "arguments", "auto_delete", "cursor", "declared_durable", "durable", "exclusive_owner", "failed", "may_reject",
-        "name", "needs_disk", "origins", "pending", "stored", "vhost",
+        "name", "needs_disk", "orders_by_key", "origins", "pending", "stored", "vhost",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +66,7 @@ class Queue:
         self.auto_delete = auto_delete
         self.exclusive_owner = exclusive_owner
         self.arguments = arguments
+        self.orders_by_key = cursor.settings.order_by_key
         self.may_reject = cursor.settings.overflow != "drop-head"
         self.pending: list[Message] = []
         self.origins: list[tuple[Publisher, int] | None] = []  # only for queues that may reject

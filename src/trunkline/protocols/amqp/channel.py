@@ -55,7 +55,7 @@ Later = Coroutine[object, object, None] | None  # what a method still has to wai
 
 class Channel:
     __slots__ = (
-        "_origin_wanted", "_released_before", "confirms", "consumer_prefetch", "consumers", "flowing", "last_queue",
+        "_deferred", "_granted", "_released_before", "confirms", "consumer_prefetch", "consumers", "flowing", "last_queue",
         "next_tag", "number", "open", "prefetch", "reply_tag", "reply_token", "session", "transaction", "unsettled",
     )  # fmt: skip
 
@@ -67,6 +67,8 @@ class Channel:
         self.prefetch = 0  # of all consumers together
         self.consumer_prefetch = 0  # of each consumer that comes
         self.consumers: dict[str, Consumer] = {}
+        self._granted: Consumer | None = None
+        self._deferred: dict[Consumer, None] = {}
         self.next_tag = 1
         self.unsettled: dict[int, Delivery] = {}
         self._released_before = 1  # no tag below this is unsettled
@@ -107,13 +109,14 @@ class Channel:
             return
         message = self.message_of(envelope, event.body)
         for queue in queues:
+            keyed = message._replace(key=envelope.order_key) if queue.orders_by_key else message
             if confirms is None:
-                session.publishing.add(queue, message)
+                session.publishing.add(queue, keyed)
             else:
                 confirms.queues[queue] = None
                 session.publishing.add(
                     queue,
-                    message,
+                    keyed,
                     disk=envelope.persistent and queue.durable,
                     origin=(self, sequence) if queue.may_reject else None,
                 )
@@ -167,10 +170,13 @@ class Channel:
         message = self.message_of(envelope, body)
         for queue in queues:
             disk = self.confirms is not None and envelope.persistent and queue.durable
+            keyed = message._replace(key=envelope.order_key) if queue.orders_by_key else message
             try:
-                queue.cursor.schedule(message, at_ms, Durability.DISK if disk else Durability.OS)
+                scheduled = queue.cursor.schedule(keyed, at_ms, Durability.DISK if disk else Durability.OS)
             except ScheduleFull as error:
                 raise FrameError(PRECONDITION_FAILED, str(error), *PUBLISH) from None
+            if self.confirms is not None and scheduled.stored is not None:
+                self.confirms.stored.append(scheduled.stored)
 
     def return_unroutable(self, envelope: Envelope, body: bytes) -> None:
         self.session.send(
@@ -307,6 +313,22 @@ class Channel:
         self.session.replies.pop(self.reply_token, None)
         self.reply_tag = None
         self.reply_token = ""
+
+    def grant(self, consumer: Consumer) -> bool:
+        """Whether a consumer may have what is left of the channel's prefetch: one consumer in each turn, so that
+        several do not take it at once. The others are asked again in the next turn."""
+        if self._granted is None:
+            self._granted = consumer
+            self.session.service.turn.collect(self._end_grant)
+        elif self._granted is not consumer:
+            self._deferred[consumer] = None
+        return self._granted is consumer
+
+    def _end_grant(self) -> None:
+        self._granted = None
+        deferred, self._deferred = self._deferred, {}
+        for consumer in deferred:
+            consumer.queue.cursor.wake()
 
     def wake(self) -> None:
         """There may be credit again."""

@@ -44,6 +44,7 @@ class Confirms:
         "_turn_bytes",
         "queues",
         "sequence",
+        "stored",
         "unconfirmed_bytes",
     )
 
@@ -53,6 +54,7 @@ class Confirms:
         self.sequence = 0
         self.unconfirmed_bytes = 0
         self.queues: dict[Queue, None] = {}  # that publications of this turn went to
+        self.stored: list[asyncio.Future[Appended]] = []  # further appends that this turn's confirms wait for
         self._first = 1  # of this turn
         self._turn_bytes = 0
         self._rejected: list[int] = []
@@ -77,18 +79,18 @@ class Confirms:
         self._turn_bytes = 0
         self._groups.append(group)
         self.unconfirmed_bytes += group.size_bytes
+        appends, self.stored = self.stored, []
         for queue in self.queues:
-            if queue.failed:
-                group.failed = True
-            stored = queue.stored
-            if stored is None:
-                continue
+            group.failed = group.failed or queue.failed
+            if queue.stored is not None:
+                appends.append(queue.stored)
+        self.queues.clear()
+        for stored in appends:
             if stored.done():
                 group.failed = group.failed or _failed(stored)
             else:
                 group.waiting += 1
                 stored.add_done_callback(partial(self._stored, group))
-        self.queues.clear()
         self._release()
 
     def _stored(self, group: _Group, stored: asyncio.Future[Appended]) -> None:

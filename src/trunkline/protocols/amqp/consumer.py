@@ -64,6 +64,8 @@ class Consumer:
             left = min(left, self.prefetch - self.unsettled)
         if channel.prefetch:
             left = min(left, channel.prefetch - len(channel.unsettled))
+            if left > 0 and len(channel.consumers) > 1 and not channel.grant(self):
+                return 0
         return max(0, min(left, limits.turn_deliveries))
 
     def deliver(self, deliveries: list[Delivery]) -> None:

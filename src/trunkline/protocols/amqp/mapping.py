@@ -45,6 +45,7 @@ MAX_REMEMBERED_BYTES: Final = 1_024
 
 PREFIX: Final = "amqp."
 HEADERS_HEADER: Final = "amqp.headers"
+ORDER_KEY_HEADER: Final = "x-order-key"
 _MAX_SHORT: Final = 255
 _STRING: Final = 0x53
 
@@ -72,8 +73,24 @@ class Envelope:
     """Everything about a message but its body, in both forms: `properties` for AMQP, `section` for the record."""
 
     __slots__ = (
-        "copies", "delay_ms", "exchange", "expiration", "expiration_ms", "fields", "from_amqp", "persistent", "plain",
-        "priority", "properties", "queues", "reply_to", "route_version", "routing_key", "section", "user_id",
+        "copies",
+        "delay_ms",
+        "exchange",
+        "expiration",
+        "expiration_ms",
+        "fields",
+        "from_amqp",
+        "order_key",
+        "persistent",
+        "plain",
+        "priority",
+        "properties",
+        "queues",
+        "reply_to",
+        "route_version",
+        "routing_key",
+        "section",
+        "user_id",
     )  # fmt: skip
 
     def __init__(self, exchange: str, routing_key: str, properties: bytes) -> None:
@@ -89,6 +106,9 @@ class Envelope:
         self.reply_to: str | None = None
         self.user_id: str | None = None
         self.delay_ms: int | None = None  # the header x-delay, of the delayed-message exchange
+        self.order_key = (
+            routing_key.encode()
+        )  # for queues that order by key: the header x-order-key, or the routing key
         self.copies: tuple[str, ...] = ()  # further routing keys: the headers CC and BCC
         self.from_amqp = True
         self.plain = True  # nothing that a channel must look at before it routes by key
@@ -210,6 +230,8 @@ def _read_table(envelope: Envelope, record: list[tuple[str, bytes | None]]) -> N
     for name, encoded in split_table(envelope.fields):
         if encoded[0] == _STRING and name not in _TABLE_RESERVED and name != DEATHS_HEADER:
             record.append((name, encoded[5:]))
+            if name == ORDER_KEY_HEADER:
+                envelope.order_key = encoded[5:]
             continue
         value = decode_field(encoded)
         if name == "x-delay" and isinstance(value, int | float) and not isinstance(value, bool):

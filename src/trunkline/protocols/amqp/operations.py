@@ -515,7 +515,8 @@ async def _commit(channel: Channel, transaction: Transaction) -> None:
     for publication in transaction.take_publications():
         if publication.queues:
             message = channel.message_of(publication.envelope, publication.body)
-            letters += [(queue, message) for queue in publication.queues]
+            keyed = message._replace(key=publication.envelope.order_key)
+            letters += [(queue, keyed if queue.orders_by_key else message) for queue in publication.queues]
         elif publication.mandatory:
             channel.return_unroutable(publication.envelope, publication.body)
     await session.service.messaging.publish_atomically(letters)

@@ -11,7 +11,7 @@
 | x-queue-type | classic and quorum are the same queue; a stream keeps its messages as with x-retain |
 | x-queue-mode, x-queue-version, x-queue-master-locator, x-max-in-memory-…, x-quorum-initial-group-size | taken, without effect |
 | x-retain | our own: settled messages stay in the topic, to be replayed by Kafka clients |
-| x-order-by-key | our own: messages of one key are with one consumer at a time; the key is the message's routing key |
+| x-order-by-key | our own: messages of one key are with one consumer at a time; the key is the header x-order-key, else the routing key |
 """
 
 from __future__ import annotations
