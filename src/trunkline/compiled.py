@@ -24,6 +24,8 @@ from types import ModuleType
 
 MODULES = (
     "trunkline.log.records",
+    "trunkline.pipeline.columns",
+    "trunkline.pipeline.encoding",
     "trunkline.protocols.amqp.values",
     "trunkline.protocols.amqp.properties",
     "trunkline.protocols.amqp.frames",

@@ -65,7 +65,7 @@ class Producer:
         self._waiting: dict[int, _Waiting] = {}
         self._sticky = client.clock.wall_ms() % len(self._partitions)
         self._sequences: dict[int, int] = {}
-        self._producer_id, self._producer_epoch = self._become_idempotent() if acks == -1 else (-1, -1)
+        self._producer_id, self._producer_epoch = producer_identity(client) if acks == -1 else (-1, -1)
 
     def send(
         self,
@@ -108,18 +108,6 @@ class Producer:
         if key is not None:
             return self._partitions[partition_for_key(key, len(self._partitions))]
         return self._partitions[self._sticky]
-
-    def _become_idempotent(self) -> tuple[int, int]:
-        def ask() -> tuple[int, int]:
-            broker = self.client.any_broker()
-            if not broker.supports(ApiKey.INIT_PRODUCER_ID):
-                return -1, -1
-            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=self.client.timeout_ms)
-            response = broker.request(request, InitProducerIdResponse)
-            check(response.error_code, "producer id")
-            return response.producer_id, response.producer_epoch
-
-        return self.client.retrying(ask)
 
     def _encode(self, partition: int, records: list[NewRecord]) -> bytes:
         sequence = -1
@@ -178,3 +166,18 @@ class Producer:
         self.sent_bytes += len(batch)
         if result.base_offset >= 0:
             self.last_offsets[result.index] = result.base_offset + len(records) - 1
+
+
+def producer_identity(client: Client) -> tuple[int, int]:
+    """A producer id and epoch for idempotent sending; (-1, -1) where the broker has none to give."""
+
+    def ask() -> tuple[int, int]:
+        broker = client.any_broker()
+        if not broker.supports(ApiKey.INIT_PRODUCER_ID):
+            return -1, -1
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=client.timeout_ms)
+        response = broker.request(request, InitProducerIdResponse)
+        check(response.error_code, "producer id")
+        return response.producer_id, response.producer_epoch
+
+    return client.retrying(ask)

@@ -1,0 +1,28 @@
+"""One client per process and broker, so that the tasks of a stream do not connect anew for every batch.
+
+Spark's Python workers are forked and used again; a client that was made before a fork belongs to the parent, so clients
+are kept by process. A client whose connection is lost opens another by itself.
+
+Limit: `MAX_CLIENTS` per process; the oldest is closed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from trunkline.client.client import Client
+
+MAX_CLIENTS = 8
+
+_clients: dict[tuple[int, str, int], Client] = {}
+
+
+def client_for(bootstrap: str, request_timeout_ms: int) -> Client:
+    key = (os.getpid(), bootstrap, request_timeout_ms)
+    client = _clients.pop(key, None)
+    if client is None:
+        while len(_clients) >= MAX_CLIENTS:
+            _clients.pop(next(iter(_clients))).close()
+        client = Client(bootstrap, client_id="trunkline-spark", timeout_ms=request_timeout_ms)
+    _clients[key] = client
+    return client
