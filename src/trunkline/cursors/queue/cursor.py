@@ -294,7 +294,7 @@ class QueueCursor:
     ) -> list[Delivery]:
         """Lease what is next in line; never waits. Empty with messages ready: they must be read first, see `load`."""
         self.last_used_ms = self._clock.monotonic_ms()
-        taken = self._take(max_messages, max_bytes, consumer) if self._line.count else None
+        taken = self._take(max_messages, max_bytes, consumer) if self._line.count and self._ready.in_order else None
         self._start_load()
         if taken is None:
             return []
@@ -387,7 +387,12 @@ class QueueCursor:
         if not willing:
             return
         limit = min(limits.turn_messages, limits.max_leases - len(self._leases))
-        if self._line.count and limit > 0 and self._leases.size_bytes < limits.max_leased_bytes:
+        if (
+            self._line.count
+            and self._ready.in_order
+            and limit > 0
+            and self._leases.size_bytes < limits.max_leased_bytes
+        ):
             again = False
             for registration, taken in self.consumers.deal(self._line, willing, limit, limits.turn_bytes):
                 again = True

@@ -146,6 +146,11 @@ class ReadyMessages:
             return line.count < limits.buffer_messages and line.size_bytes < limits.buffer_bytes
         return line.count < limits.turn_messages and line.size_bytes < limits.read_bytes
 
+    @property
+    def in_order(self) -> bool:
+        """Whether what is first in the line is next. With ranks only once all that should be in the line was read."""
+        return not self._ranked or not self.short
+
     def start_load(self) -> None:
         if self._loading is None and self.short and not self._runtime.closed:
             self._loading = asyncio.get_running_loop().create_task(self._load(), name=f"load {self._tp}")
@@ -153,14 +158,14 @@ class ReadyMessages:
 
     async def load(self) -> bool:
         """Read until something is in the line; False when nothing is ready at all."""
-        while not self.line.count:
+        while not self.line.count or not self.in_order:
             if self._loading is None and self._refresh():
                 self.start_load()
             if self._loading is None:
                 break
             before = self.read_to
             await asyncio.shield(self._loading)
-            if self.read_to == before and not self.line.count:
+            if self.read_to == before:
                 break
         return self.line.count > 0
 
@@ -179,7 +184,10 @@ class ReadyMessages:
             part = await self._runtime.store.read(self._tp, start, self._limits.read_bytes, committed=True)
             # The end of the queue must be known to be at least that of the read before its messages are counted.
             if self._refresh() and generation == self._generation:
-                self._take_in(start, *decode_messages(part, start, self._limits.max_decompressed_bytes))
+                offsets, messages, end = decode_messages(part, start, self._limits.max_decompressed_bytes)
+                if not len(part.records):
+                    end = part.bounds.last_stable_offset  # compaction left nothing from here on
+                self._take_in(start, offsets, messages, end)
         except (OffsetOutOfRange, UnknownTopicOrPartition):
             self._refresh()  # trimmed or deleted meanwhile
         except LogError as error:

@@ -18,19 +18,22 @@ LEASE_MS = 500
 class Model:
     """Every message by offset: ready, leased or gone; how often it was delivered; when its lease ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_priority: bool) -> None:
+        self.by_priority = by_priority
         self.values: list[bytes] = []
+        self.priorities: list[int] = []
         self.ready: set[int] = set()
         self.leased: dict[int, float | None] = {}
         self.delivered: dict[int, int] = {}
 
-    def put(self, values: Sequence[bytes]) -> None:
+    def put(self, values: Sequence[bytes], priorities: Sequence[int]) -> None:
         self.ready |= set(range(len(self.values), len(self.values) + len(values)))
         self.values += values
+        self.priorities += priorities if self.by_priority else [0] * len(values)
 
     def take(self, count: int, until_ms: float | None) -> list[tuple[int, bytes, bool, int]]:
         found = []
-        for offset in sorted(self.ready)[:count]:
+        for offset in sorted(self.ready, key=lambda offset: (-self.priorities[offset], offset))[:count]:
             before = self.delivered.get(offset, 0)
             self.ready.discard(offset)
             self.leased[offset] = until_ms
@@ -83,9 +86,9 @@ def chosen(model: Model, bits: int) -> list[int]:
     return [offset for place, offset in enumerate(sorted(model.leased)) if bits >> (place % 16) & 1]
 
 
-async def live(steps: Sequence[Step], limits: QueueLimits | None) -> None:
-    model = Model()
-    async with opened(DEAD_LETTERS, limits) as bench:
+async def live(steps: Sequence[Step], settings: QueueSettings, limits: QueueLimits | None) -> None:
+    model = Model(by_priority=settings.max_priority is not None)
+    async with opened(settings, limits) as bench:
         for name, count, bits in steps:
             await step(bench, model, name, count, bits)
             stats = bench.queue.stats()
@@ -102,10 +105,11 @@ async def step(bench: Bench, model: Model, name: str, count: int, bits: int) -> 
     queue = bench.queue
     fresh = [b"%d" % number for number in range(len(model.values), len(model.values) + count)]
     if name == "put" and count:
-        model.put(fresh)
-        await queue.put([message(value) for value in fresh])
+        priorities = [(bits >> number) % 4 for number in range(count)]
+        model.put(fresh, priorities)
+        await queue.put([message(value, priority=rank) for value, rank in zip(fresh, priorities, strict=True)])
     elif name == "produce" and count:
-        model.put(fresh)
+        model.put(fresh, [0] * count)
         await bench.produce(*fresh)
         bench.turn()
     elif name == "take":
@@ -159,13 +163,19 @@ async def step(bench: Bench, model: Model, name: str, count: int, bits: int) -> 
 
 
 DEAD_LETTERS = QueueSettings(dead_letter=("dead", None))
+PRIORITIES = QueueSettings(dead_letter=("dead", None), max_priority=3)
+KEYS = QueueSettings(dead_letter=("dead", None), order_by_key=True)  # which the model's records do not have
 
 
-@pytest.mark.parametrize("limits", [None, TIGHT], ids=["roomy", "tight"])
-def test_any_history_gives_what_the_reference_gives(limits: QueueLimits | None) -> None:
+@pytest.mark.parametrize(
+    ("queue_settings", "limits"),
+    [(DEAD_LETTERS, None), (DEAD_LETTERS, TIGHT), (PRIORITIES, None), (KEYS, TIGHT)],
+    ids=["roomy", "tight", "priorities", "keys"],
+)
+def test_any_history_gives_what_the_reference_gives(queue_settings: QueueSettings, limits: QueueLimits | None) -> None:
     @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(STEPS)
     def check(steps: list[Step]) -> None:
-        run(live(steps, limits))
+        run(live(steps, queue_settings, limits))
 
     check()
