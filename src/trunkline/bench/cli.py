@@ -10,7 +10,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from trunkline.bench import report
+from trunkline.bench import amqp_contest, report
+from trunkline.bench.amqp_contest import AmqpContest, AmqpScale
 from trunkline.bench.apache_kafka import KafkaUnavailable, fetch_jars
 from trunkline.bench.comparison import CaseT, Comparison, Contest
 from trunkline.bench.kafka_contest import FULL, QUICK, KafkaContest, Scale
@@ -21,7 +22,7 @@ from trunkline.bench.rabbitmq import RabbitMQUnavailable
 MAX_REPETITIONS = 100
 
 T = TypeVar("T")
-ScaleT = TypeVar("ScaleT", bound=Scale)
+ScaleT = TypeVar("ScaleT", Scale, AmqpScale)
 
 
 @click.group()
@@ -62,6 +63,39 @@ def kafka(
     if peer:
         _or_say(fetch_jars)
     _compare(KafkaContest(scale), peer, globs, bootstrap, as_json=as_json, as_markdown=as_markdown)
+
+
+@bench.command()
+@click.option("--peer", is_flag=True, help="Also measure RabbitMQ, from the system's packages, started here.")
+@click.option("--quick", is_flag=True, help="Less load, one repetition: under two minutes with the peer.")
+@click.option(
+    "--case", "globs", multiple=True, metavar="GLOB", help="Only figures whose name matches; may be repeated."
+)
+@click.option(
+    "--reps", type=click.IntRange(1, MAX_REPETITIONS), help="Repetitions; the median is reported.  [default: 3]"
+)
+@click.option("--address", metavar="HOST:PORT", help="Measure the broker running there instead of starting one.")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of {case, unit, ours, peer, ratio}.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown.")
+def amqp(
+    *,
+    peer: bool,
+    quick: bool,
+    globs: tuple[str, ...],
+    reps: int | None,
+    address: str | None,
+    as_json: bool,
+    as_markdown: bool,
+) -> None:
+    """Throughput, latency, memory and start-up of the AMQP listener.
+
+    \b
+    trunkline bench amqp --peer --quick
+    trunkline bench amqp --peer --case 'durable-*' --case start-up
+    trunkline bench amqp --address 127.0.0.1:5672 --json
+    """
+    contest = AmqpContest(_scaled(amqp_contest.FULL, amqp_contest.QUICK, quick, reps))
+    _compare(contest, peer, globs, address, as_json=as_json, as_markdown=as_markdown)
 
 
 def _scaled(full: ScaleT, quick: ScaleT, is_quick: bool, reps: int | None) -> ScaleT:

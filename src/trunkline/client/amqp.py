@@ -132,6 +132,14 @@ class AmqpClient:
         self._send(encode_method(_CHANNEL, method))
         return self._expect(reply, _CHANNEL)
 
+    def send(self, method: m.Method) -> None:
+        """Send a method that is not answered."""
+        self._send(encode_method(_CHANNEL, method))
+
+    def take_over(self) -> socket.socket:
+        """The connection itself, for a caller that reads and writes frames from here on; only `close` is left to this one."""
+        return self._socket
+
     def publish(
         self, exchange: str, routing_key: str, body: bytes, properties: Properties, *, mandatory: bool = True
     ) -> None:

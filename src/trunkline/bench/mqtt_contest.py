@@ -1,0 +1,76 @@
+"""The MQTT listener against Mosquitto.
+
+What QoS 1 and 2 promise is not the same on both sides: ours are acknowledged when they are on disk, Mosquitto's when
+they are in its memory.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from trunkline.bench import mosquitto
+from trunkline.bench.comparison import Side
+from trunkline.bench.mqtt_cases import MqttCase, all_mqtt_cases, stream
+from trunkline.bench.mqtt_load import idle_connection_bytes, measure
+from trunkline.bench.trunkline_process import TrunklineProcess
+
+# By default it closes the connection of a publisher with more than 20 messages of QoS 2 under way.
+PEER_SETTINGS = {"max_inflight_messages": "1000"}
+WARM_UP_CASES = (stream(0, 100), stream(2, 100))
+
+
+@dataclass(frozen=True, slots=True)
+class MqttScale:
+    """How much work a measurement is: messages received, by all subscribers together."""
+
+    small_messages: int
+    large_messages: int
+    idle_connections: int
+    warm_up_rounds: int
+    repetitions: int
+
+    def messages(self, case: MqttCase) -> int:
+        """To be published."""
+        received = self.small_messages if case.size_bytes < 1000 else self.large_messages
+        return max(case.publishers, received // case.subscribers)
+
+
+FULL = MqttScale(
+    small_messages=300_000, large_messages=120_000, idle_connections=5_000, warm_up_rounds=1, repetitions=3
+)
+QUICK = MqttScale(
+    small_messages=100_000, large_messages=40_000, idle_connections=1_000, warm_up_rounds=1, repetitions=1
+)
+
+
+@dataclass(slots=True)
+class MqttContest:
+    scale: MqttScale
+    peer_name: str = "Mosquitto"
+    peer_version: str = field(default_factory=mosquitto.version)
+    cases: tuple[MqttCase, ...] = field(default_factory=all_mqtt_cases)
+    warm_up_cases: tuple[MqttCase, ...] = WARM_UP_CASES
+
+    @property
+    def warm_up_rounds(self) -> int:
+        return self.scale.warm_up_rounds
+
+    @property
+    def repetitions(self) -> int:
+        return self.scale.repetitions
+
+    def start_ours(self) -> AbstractContextManager[Side]:
+        return TrunklineProcess("mqtt")
+
+    def start_peer(self) -> AbstractContextManager[Side]:
+        return mosquitto.Mosquitto(settings=PEER_SETTINGS)
+
+    def measure(self, case: MqttCase, side: Side) -> list[float]:
+        if case.kind == "idle":
+            return [idle_connection_bytes(side.address, self.scale.idle_connections, side.resident_bytes)]
+        messages = self.scale.messages(case)
+        return [measure(side.address, case.qos, case.size_bytes, case.publishers, case.subscribers, messages)]
+
+    def clean_up(self) -> None:
+        """Nothing is kept: sessions end with their connections."""
