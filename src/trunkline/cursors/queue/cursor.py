@@ -260,8 +260,8 @@ class QueueCursor:
         self._touch()
 
     async def load(self) -> bool:
-        """Read the backlog until something is ready in memory; False when there is nothing ready at all."""
-        return await self._ready.load()
+        """Read the backlog until something can be acquired; False when nothing can, read or not."""
+        return await self._ready.load() and self._may_lease
 
     async def catch_up(self) -> None:
         """Read on if there is room in memory: then `ready` counts no transaction markers or aborted records there."""
@@ -303,10 +303,15 @@ class QueueCursor:
             self._journal.flush()
         return deliveries
 
+    @property
+    def _may_lease(self) -> bool:
+        limits, leases = self._limits, self._leases
+        return len(leases) < limits.max_leases and leases.size_bytes < limits.max_leased_bytes
+
     def _take(self, limit: int, max_bytes: int, consumer: object) -> Taken | None:
-        limit = min(limit, self._limits.max_leases - len(self._leases))
-        if self._leases.size_bytes >= self._limits.max_leased_bytes:
+        if not self._may_lease:
             return None
+        limit = min(limit, self._limits.max_leases - len(self._leases))
         while True:
             taken = self._line.take(limit, max_bytes, consumer)
             if taken is None or not self._ready.expiring:
@@ -387,12 +392,7 @@ class QueueCursor:
         if not willing:
             return
         limit = min(limits.turn_messages, limits.max_leases - len(self._leases))
-        if (
-            self._line.count
-            and self._ready.in_order
-            and limit > 0
-            and self._leases.size_bytes < limits.max_leased_bytes
-        ):
+        if self._line.count and self._ready.in_order and self._may_lease:
             again = False
             for registration, taken in self.consumers.deal(self._line, willing, limit, limits.turn_bytes):
                 again = True

@@ -157,7 +157,7 @@ class ReadyMessages:
             self._runtime.start_task(self._loading)
 
     async def load(self) -> bool:
-        """Read until something is in the line; False when nothing is ready at all."""
+        """Read until something is in the line; False when nothing is there, or only what waits for its key."""
         while not self.line.count or not self.in_order:
             if self._loading is None and self._refresh():
                 self.start_load()
@@ -167,7 +167,7 @@ class ReadyMessages:
             await asyncio.shield(self._loading)
             if self.read_to == before:
                 break
-        return self.line.count > 0
+        return self.line.first() is not None
 
     async def catch_up(self) -> None:
         """Read on if the line has room."""

@@ -109,10 +109,6 @@ class Bench:
             found += got
             if not got and not await self.queue.load():
                 break
-            if not got and not (more := self.queue.acquire(count - len(found), consumer=consumer, lease_ms=lease_ms)):
-                break  # in memory, but not for this consumer
-            elif not got:
-                found += more
         return found
 
     async def produce(self, *values: bytes, key: bytes | None = None) -> None:

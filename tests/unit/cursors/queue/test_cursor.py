@@ -260,6 +260,7 @@ def test_records_of_one_key_are_with_one_consumer_at_a_time() -> None:
             assert bodies(queue.acquire(1, consumer=1)) == ["a0"]
             assert bodies(queue.acquire(10, consumer=2)) == ["b0", "b1", "free"]
             assert queue.acquire(10, consumer=3) == []
+            assert not await queue.load()
             assert queue.stats().ready == 1
             assert bodies(queue.acquire(10, consumer=1)) == ["a1"], "its own"
             queue.release([0])
@@ -486,7 +487,9 @@ def test_a_queue_stops_delivering_at_its_most_leases_and_goes_on_when_some_end()
             await bench.queue.put(numbered(5))
             assert len(bench.queue.acquire(9)) == 3
             assert bench.queue.acquire(9) == []
+            assert not await bench.queue.load(), "who tries until it gets something must not try for ever"
             bench.queue.acknowledge([1])
+            assert await bench.queue.load()
             assert offsets(bench.queue.acquire(9)) == [3]
 
     run(check())
