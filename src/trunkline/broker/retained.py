@@ -56,6 +56,7 @@ class RetainedMessages:
         self._root = _Level()
         self._max_messages = max_messages
         self._max_bytes = max_bytes
+        self._volatile = 0
         self.size_bytes = 0
 
     async def start(self) -> None:
@@ -70,18 +71,19 @@ class RetainedMessages:
                 self._insert(name, Retained(value, headers, timestamp_ms))
 
     def __len__(self) -> int:
-        return len(self._messages)
+        """How many are kept, without the volatile ones."""
+        return len(self._messages) - self._volatile
 
     def get(self, name: str) -> Retained | None:
         return self._messages.get(name)
 
     def put(self, name: str, payload: bytes, headers: bytes, *, volatile: bool = False) -> None:
         """Keep this as the last message of the name. Stored at the next flush."""
-        before = self._messages.get(name)
-        if before is None and len(self._messages) >= self._max_messages:
-            raise RetainedFull(f"max_retained_messages={self._max_messages} is reached")
-        if self.size_bytes + len(payload) + len(headers) > self._max_bytes:
-            raise RetainedFull(f"max_retained_bytes={self._max_bytes} is reached")
+        if not volatile:
+            if name not in self._messages and len(self) >= self._max_messages:
+                raise RetainedFull(f"max_retained_messages={self._max_messages} is reached")
+            if self.size_bytes + len(payload) + len(headers) > self._max_bytes:
+                raise RetainedFull(f"max_retained_bytes={self._max_bytes} is reached")
         self._insert(name, Retained(payload, headers, self._clock.wall_ms(), volatile))
         if not volatile:
             self._topic.put(name.encode(), payload, headers)
@@ -151,13 +153,16 @@ class RetainedMessages:
             self.size_bytes += len(name) + _ENTRY_OVERHEAD_BYTES
         else:
             self.size_bytes -= len(before.payload) + len(before.headers)
+            self._volatile -= before.volatile
         self._messages[name] = message
+        self._volatile += message.volatile
         self.size_bytes += len(message.payload) + len(message.headers)
 
     def _remove(self, name: str) -> None:
         message = self._messages.pop(name, None)
         if message is None:
             return
+        self._volatile -= message.volatile
         self.size_bytes -= len(message.payload) + len(message.headers) + len(name) + _ENTRY_OVERHEAD_BYTES
         path = [self._root]
         levels = name.split("/")

@@ -41,6 +41,7 @@ from trunkline.protocols.mqtt.packets import Will
 from trunkline.protocols.mqtt.subscription import Route, Routes
 
 if TYPE_CHECKING:
+    from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings
     from trunkline.protocols.mqtt.session import Session
     from trunkline.protocols.mqtt.session_journal import SessionJournal
     from trunkline.protocols.mqtt.sessions import Sessions
@@ -104,6 +105,7 @@ class Hub:
         sources: Sources,
         retained: RetainedMessages,
         journal: SessionJournal,
+        bindings: ExchangeBindings,
     ) -> None:
         self.sessions: Sessions  # set by Sessions itself
         self.store = store
@@ -113,6 +115,7 @@ class Hub:
         self.sources = sources
         self.retained = retained
         self.journal = journal
+        self.bindings = bindings
         self.counters = Counters()
         self.unsent_bytes = 0  # kept by the server: what slow clients have not taken yet
         self.keep_alive = KeepAlive(clock)
@@ -283,9 +286,14 @@ class Hub:
             end = position + 1
             while end < count and publications[end][0] is route:
                 end += 1
-            messages = [publications[index][1] for index in range(position, end)]
+            run = publications[position:end]
             position = end
-            self.offer(route, messages)
+            self.offer(route, [message for _, message, _ in run])
+            self.bindings.forward(route, run)
+        waiting, stored = self.bindings.flush()
+        turn.failed = turn.failed or not stored
+        for future in waiting:
+            self._wait(turn, future)
 
     def offer(self, route: Route, messages: list[Message]) -> None:
         """Hand consecutive messages of one topic to those who follow live."""
@@ -344,9 +352,14 @@ class Hub:
         for _, message, _ in items:
             message.offset = offset
             offset += 1
+        self._wait(turn, future)
+
+    def _wait(self, turn: _Turn, future: asyncio.Future[Appended]) -> None:
         if not future.done():
             turn.open += 1
             future.add_done_callback(lambda done: self._stored(turn, done))
+        elif future.cancelled() or future.exception() is not None:
+            turn.failed = True
 
     def _wait_for(
         self, turn: _Turn, flush: Callable[[Durability], asyncio.Future[Appended]], durability: Durability
@@ -357,9 +370,7 @@ class Hub:
             logger.error("could not write the state of sessions: %s", error)
             turn.failed = True
             return
-        if not future.done():
-            turn.open += 1
-            future.add_done_callback(lambda done: self._stored(turn, done))
+        self._wait(turn, future)
 
     def _write_sessions(self, turn: _Turn) -> None:
         for state in self._changed_flows:

@@ -17,6 +17,7 @@ import socket
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.mapping import Mapping
 from trunkline.broker.retained import RetainedMessages
+from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings
 from trunkline.protocols.mqtt.hub import Hub
 from trunkline.protocols.mqtt.limits import MqttLimits
 from trunkline.protocols.mqtt.session import Phase, Session
@@ -56,6 +57,7 @@ class MqttServer:
             sources,
             self.retained,
             SessionJournal(broker.store, broker.clock),
+            ExchangeBindings(broker.messaging),
         )
         self.sessions = Sessions(self.hub)
         sources.changed = self.hub.source_changed

@@ -89,7 +89,7 @@ class Phase(IntEnum):
 
 class Session:
     __slots__ = ("_acks", "_held", "_hub", "_out", "_outlet", "_parser", "_present", "_releases", "_sections",
-                 "_send_will", "_touched", "_unacknowledged", "aliases", "assigned_id", "client_id",
+                 "_send_will", "_touched", "_unacknowledged", "aliases", "answers_due", "assigned_id", "client_id",
                  "client_max_packet_bytes", "keep_alive_ms", "last_active_ms", "particular", "paused", "peer", "phase",
                  "sent_messages", "state", "user_name", "version")  # fmt: skip
 
@@ -110,6 +110,7 @@ class Session:
         self.last_active_ms = hub.clock.monotonic_ms()
         self.paused = False  # the socket does not take more
         self.sent_messages = 0
+        self.answers_due = 0  # to SUBSCRIBE and UNSUBSCRIBE: retained messages come after them
         self._parser = Parser(max_packet_bytes=hub.limits.max_packet_bytes, topic_alias_maximum=hub.limits.topic_alias_maximum)  # fmt: skip
         self._held: list[ParserEvent] | None = None
         self._present = False
@@ -555,7 +556,10 @@ class Session:
             self.send(answer)
             return
 
+        self.answers_due += 1
+
         def then(stored: bool) -> None:
+            self.answers_due -= 1
             if self.phase is not Phase.CONNECTED:
                 return
             if stored:

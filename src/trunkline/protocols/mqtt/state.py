@@ -211,7 +211,7 @@ class SessionState(Follower):
         link = self.link
         if link is None:
             return
-        if self.retained and not self._resend:
+        if self.retained and not self._resend and not link.answers_due:
             self._give_retained()
         while self.waiting and not self._resend and not self.window.full() and not link.paused:
             message, how = self.waiting.popleft()

@@ -21,6 +21,7 @@ from trunkline.routing.dialect import MQTT
 from trunkline.routing.topic_tree import TopicTree
 
 if TYPE_CHECKING:
+    from trunkline.broker.virtual_host import Queue
     from trunkline.protocols.mqtt.share_group import ShareGroup
     from trunkline.protocols.mqtt.source import Source
     from trunkline.protocols.mqtt.state import SessionState
@@ -91,7 +92,7 @@ class Target:
 class Route:
     """Where the messages of one topic name go."""
 
-    __slots__ = ("groups", "key", "mapped", "named", "refusal", "source", "targets", "topic")
+    __slots__ = ("groups", "key", "mapped", "named", "queues", "queues_version", "refusal", "source", "targets", "topic")  # fmt: skip
 
     def __init__(
         self,
@@ -107,6 +108,8 @@ class Route:
         name = topic.encode()
         self.key = mapped.key if mapped is not None else name
         self.named = self.key == name  # whether the record's key is the topic name
+        self.queues: tuple[Queue, ...] = ()  # of AMQP, as of this version of their routes
+        self.queues_version = -1
         self.source: Source | None = None  # filled in once the log topic is known to exist
         self.targets = targets
         self.groups = groups
