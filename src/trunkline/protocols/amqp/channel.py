@@ -212,7 +212,6 @@ class Channel:
     def stored(self) -> None:
         if self.confirms is not None and self.open:
             self.confirms.end_turn()
-            self.session.check_unconfirmed()
 
     def rejected(self, sequence: int) -> None:
         if self.confirms is not None:
@@ -340,6 +339,8 @@ class Channel:
     def close(self) -> None:
         """Let go of everything."""
         self.open = False
+        if self.confirms is not None:
+            self.confirms.close()
         if self.reply_tag is not None:
             self.forget_replies()
         for consumer in self.consumers.values():

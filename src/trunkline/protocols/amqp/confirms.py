@@ -33,26 +33,28 @@ class _Group:
 
 
 class Confirms:
-    """`sequence` numbers publications; `send` writes frames; `unconfirmed_bytes` is what waits."""
+    """`sequence` numbers publications; `send` writes frames; `note` is told how many bytes more (or fewer) wait."""
 
     __slots__ = (
         "_channel",
         "_first",
         "_groups",
+        "_note",
+        "_open",
         "_rejected",
         "_send",
         "_turn_bytes",
         "queues",
         "sequence",
         "stored",
-        "unconfirmed_bytes",
     )
 
-    def __init__(self, channel: int, send: Callable[[bytes], None]) -> None:
+    def __init__(self, channel: int, send: Callable[[bytes], None], note: Callable[[int], None]) -> None:
         self._channel = channel
         self._send = send
+        self._note = note
+        self._open = True
         self.sequence = 0
-        self.unconfirmed_bytes = 0
         self.queues: dict[Queue, None] = {}  # that publications of this turn went to
         self.stored: list[asyncio.Future[Appended]] = []  # further appends that this turn's confirms wait for
         self._first = 1  # of this turn
@@ -66,6 +68,10 @@ class Confirms:
         self._turn_bytes += size_bytes
         return self.sequence
 
+    def close(self) -> None:
+        """The channel is gone: nothing more is sent on it."""
+        self._open = False
+
     def reject(self, sequence: int) -> None:
         self._rejected.append(sequence)
 
@@ -78,7 +84,7 @@ class Confirms:
         self._rejected = []
         self._turn_bytes = 0
         self._groups.append(group)
-        self.unconfirmed_bytes += group.size_bytes
+        self._note(group.size_bytes)
         appends, self.stored = self.stored, []
         for queue in self.queues:
             group.failed = group.failed or queue.failed
@@ -102,7 +108,9 @@ class Confirms:
         acked = 0
         while self._groups and self._groups[0].waiting == 0:
             group = self._groups.popleft()
-            self.unconfirmed_bytes -= group.size_bytes
+            self._note(-group.size_bytes)
+            if not self._open:
+                continue
             if not group.failed and not group.rejected:
                 acked = group.last
                 continue

@@ -487,7 +487,7 @@ def _confirm_select(channel: Channel, method: m.ConfirmSelect) -> Later:
     if channel.transaction is not None:
         raise refusals.precondition("cannot switch from tx to confirm mode")
     if channel.confirms is None:
-        channel.confirms = Confirms(channel.number, channel.session.send)
+        channel.confirms = Confirms(channel.number, channel.session.send, channel.session.note_unconfirmed)
     if not method.nowait:
         channel.session.send_method(channel.number, m.ConfirmSelectOk())
     return None

@@ -136,6 +136,7 @@ class Session:
         self._task: asyncio.Task[None] | None = None
         self._ended_channels: set[int] = set()  # whose close-ok we wait for
         self._acknowledged: dict[QueueCursor, list[int]] = {}
+        self._unconfirmed_bytes = 0
         self._unconfirmed_full = False
         now_ms = service.clock.monotonic_ms()
         self._opened_ms = now_ms
@@ -475,9 +476,10 @@ class Session:
         self._settle()
         self.publishing.flush()
 
-    def check_unconfirmed(self) -> None:
-        waiting = sum(c.confirms.unconfirmed_bytes for c in self.channels.values() if c.confirms is not None)
-        full = waiting > self.limits.max_unconfirmed_bytes
+    def note_unconfirmed(self, more_bytes: int) -> None:
+        """So many bytes more, or fewer, of this connection's publications wait to be stored."""
+        self._unconfirmed_bytes += more_bytes
+        full = self._unconfirmed_bytes > self.limits.max_unconfirmed_bytes
         if full != self._unconfirmed_full:
             self._unconfirmed_full = full
             if not full and self.readable:
