@@ -1,0 +1,74 @@
+"""The history that dead letters carry."""
+
+from __future__ import annotations
+
+import json
+
+from trunkline.broker.dead_letters import DEATHS_HEADER, MAX_DEATHS, bury
+from trunkline.log.records import NO_HEADERS, decode_headers, encode_headers
+
+NOW_MS = 1_700_000_000_123
+
+
+def deaths(section: bytes) -> list[dict[str, object]]:
+    value = dict(decode_headers(section))[DEATHS_HEADER]
+    assert value is not None
+    found = json.loads(value)
+    assert isinstance(found, list)
+    return found
+
+
+def test_a_first_death_is_noted_with_its_place_reason_and_time() -> None:
+    section = encode_headers(
+        [("amqp.exchange", b"x"), ("amqp.routing-key", b"k"), ("amqp.expiration", b"50"), ("own", b"1")]
+    )
+    letter = bury(section, "q", "expired", routing_key=None, exchange="dlx", now_ms=NOW_MS)
+    headers = dict(decode_headers(letter.section))
+    assert letter.routing_keys == ("k",)
+    assert (headers["amqp.exchange"], headers["amqp.routing-key"], headers["own"]) == (b"dlx", b"k", b"1")
+    assert "amqp.expiration" not in headers
+    assert deaths(letter.section) == [
+        {
+            "count": 1,
+            "reason": "expired",
+            "queue": "q",
+            "time": NOW_MS // 1000,
+            "exchange": "x",
+            "routing-keys": ["k"],
+            "original-expiration": "50",
+        }
+    ]
+    assert (headers["x-first-death-queue"], headers["x-first-death-reason"]) == (b"q", b"expired")
+
+
+def test_the_same_death_again_is_counted_and_comes_first() -> None:
+    section = NO_HEADERS
+    for queue, reason in [("a", "rejected"), ("b", "expired"), ("a", "rejected"), ("a", "expired")]:
+        section = bury(section, queue, reason, routing_key="k", exchange="", now_ms=NOW_MS).section
+    assert [(d["queue"], d["reason"], d["count"]) for d in deaths(section)] == [
+        ("a", "expired", 1),
+        ("a", "rejected", 2),
+        ("b", "expired", 1),
+    ]
+    headers = dict(decode_headers(section))
+    assert headers["x-first-death-reason"] == b"rejected"
+    assert headers["x-last-death-reason"] == b"expired"
+
+
+def test_a_cycle_without_a_rejection_is_known_and_a_rejection_breaks_it() -> None:
+    first = bury(NO_HEADERS, "a", "expired", routing_key=None, exchange="", now_ms=NOW_MS)
+    second = bury(first.section, "b", "expired", routing_key=None, exchange="", now_ms=NOW_MS)
+    assert second.died_before_in == {"a", "b"}
+    rejected = bury(second.section, "c", "rejected", routing_key=None, exchange="", now_ms=NOW_MS)
+    assert rejected.died_before_in == frozenset()
+    after = bury(rejected.section, "d", "maxlen", routing_key=None, exchange="", now_ms=NOW_MS)
+    assert after.died_before_in == {"d"}
+
+
+def test_a_history_is_bounded_and_nonsense_in_its_place_is_replaced() -> None:
+    section = encode_headers([(DEATHS_HEADER, b"nonsense")])
+    for number in range(MAX_DEATHS + 5):
+        section = bury(section, f"q{number}", "expired", routing_key=None, exchange="", now_ms=NOW_MS).section
+    found = deaths(section)
+    assert len(found) == MAX_DEATHS
+    assert found[0]["queue"] == f"q{MAX_DEATHS + 4}"

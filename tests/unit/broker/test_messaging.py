@@ -1,0 +1,212 @@
+"""Topology and atomic publication over a real store, across restarts and crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from trunkline.broker.core import BrokerCore
+from trunkline.broker.messaging import QueueDeclaration
+from trunkline.broker.refusals import Reason, Refused
+from trunkline.broker.topology import Topology, settled
+from trunkline.broker.virtual_host import ExchangeInfo, Queue, VirtualHost
+from trunkline.cursors.queue import Message, Overflow, QueueSettings
+from trunkline.log.embedded.store import EmbeddedStore
+from trunkline.log.store import Durability, TopicPartition
+from trunkline.security.users import Permission, User, hash_password
+
+
+@asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[BrokerCore]:
+    core = BrokerCore(EmbeddedStore(directory))
+    await core.start()
+    try:
+        yield core
+    finally:
+        await core.close()
+
+
+async def declare(core: BrokerCore, name: str, *, durable: bool = True, settings: QueueSettings | None = None) -> Queue:
+    vhost = core.messaging.topology.vhosts["/"]
+    wish = QueueDeclaration(name, settings or QueueSettings(), durable=durable)
+    return await core.messaging.declare_queue(vhost, wish, None)
+
+
+def of(core: BrokerCore) -> tuple[Topology, VirtualHost]:
+    return core.messaging.topology, core.messaging.topology.vhosts["/"]
+
+
+def test_what_is_durable_is_there_after_a_restart_and_nothing_else(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            topology, vhost = of(core)
+            await settled(
+                topology.declare_exchange(
+                    vhost, ExchangeInfo("kept", "topic", arguments={"alternate-exchange": "amq.fanout"})
+                )
+            )
+            topology.declare_exchange(vhost, ExchangeInfo("lost", "fanout", durable=False))
+            await declare(core, "q")
+            await declare(core, "gone", durable=False)
+            await settled(topology.bind(vhost, "kept", "q", "a.#", {"n": 1, "raw": b"\xff"}))
+            await settled(topology.bind(vhost, "kept", "q", "b", {}))
+            await settled(topology.unbind(vhost, "kept", "q", "b", {}))
+            assert topology.bind(vhost, "lost", "q", "", {}) is None
+            assert topology.bind(vhost, "kept", "gone", "a.#", {}) is None
+            await settled(topology.bind(vhost, "kept", "amq.direct", "k", {}, to_exchange=True))
+            await settled(topology.add_vhost("other"))
+            await settled(topology.put_user(User("worker", hash_password("w"), tags=("management",))))
+            await settled(topology.put_permission("worker", "other", Permission("^a", "^b", "^c")))
+        async with opened(tmp_path) as core:
+            topology, vhost = of(core)
+            assert vhost.exchanges["kept"] == ExchangeInfo(
+                "kept", "topic", arguments={"alternate-exchange": "amq.fanout"}
+            )
+            assert "lost" not in vhost.exchanges
+            assert list(vhost.queues) == ["q"]
+            routes = [(r.destination, r.routing_key, r.arguments) for r in vhost.router.bindings("kept")]
+            assert sorted(routes, key=str) == sorted(
+                [("q", "a.#", {"n": 1, "raw": b"\xff"}), ("amq.direct", "k", {})], key=str
+            )
+            assert [queue.name for queue in vhost.route("kept", "a.b")] == ["q"]
+            assert topology.accounts.users["worker"].accepts(b"w")
+            assert topology.accounts.permissions["worker", "other"] == Permission("^a", "^b", "^c")
+
+    asyncio.run(test())
+
+
+def test_an_exchange_that_deletes_itself_goes_with_its_last_binding(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            topology, vhost = of(core)
+            await settled(topology.declare_exchange(vhost, ExchangeInfo("x", "fanout", auto_delete=True)))
+            queue = await declare(core, "q")
+            await settled(topology.bind(vhost, "x", "q", "", {}))
+            await core.messaging.delete_queue(vhost, queue)
+            assert "x" not in vhost.exchanges
+        async with opened(tmp_path) as core:
+            assert "x" not in of(core)[1].exchanges
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        (ExchangeInfo("x", "direct"), "inequivalent arg 'type' for exchange 'x' in vhost '/': received 'direct' but current is 'topic'"),
+        (ExchangeInfo("x", "topic", durable=False), "inequivalent arg 'durable' for exchange 'x' in vhost '/': received 'false' but current is 'true'"),
+        (ExchangeInfo("x", "topic", arguments={"alternate-exchange": "y"}), "inequivalent arg 'alternate-exchange' for exchange 'x' in vhost '/': received the value 'y' of type 'longstr' but current is none"),
+    ],
+)  # fmt: skip
+def test_declaring_an_exchange_another_way_is_refused(tmp_path: Path, other: ExchangeInfo, text: str) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            topology, vhost = of(core)
+            await settled(topology.declare_exchange(vhost, ExchangeInfo("x", "topic")))
+            with pytest.raises(Refused) as caught:
+                topology.declare_exchange(vhost, other)
+            assert (caught.value.reason, caught.value.text) == (Reason.PRECONDITION_FAILED, text)
+
+    asyncio.run(test())
+
+
+def test_a_dead_letter_is_dropped_when_it_would_go_round_in_a_circle(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            queue = await declare(
+                core, "q", settings=QueueSettings(max_length=1, overflow=Overflow.DROP_HEAD, dead_letter=("", "q"))
+            )
+            core.messaging.publishing.add(queue, Message(b"1"))
+            core.messaging.publishing.add(queue, Message(b"2"))
+            core.messaging.turn.run()
+            assert queue.cursor.ready == 1
+            assert [d.message.value for d in await queue.cursor.peek(None, 5)] == [b"2"]
+
+    asyncio.run(test())
+
+
+# -- atomic publication ------------------------------------------------------------------------------------------------
+
+
+def _ready(core: BrokerCore, name: str) -> int:
+    return of(core)[1].queues[name].cursor.ready
+
+
+def test_messages_for_several_queues_are_stored_together(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            a, b, c = await declare(core, "a"), await declare(core, "b"), await declare(core, "c", durable=False)
+            for _ in range(3):
+                await core.messaging.publish_atomically([(q, Message(b"x" * 10)) for q in (a, b, c, a)])
+            assert [_ready(core, name) for name in "abc"] == [6, 3, 3]
+        async with opened(tmp_path) as core:
+            found = await of(core)[1].queues["a"].cursor.peek(None, 100)
+            assert len(found) == 6
+
+    asyncio.run(test())
+
+
+def test_a_large_transaction_is_cut_into_batches_and_still_whole(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            queue = await declare(core, "a")
+            messages = [(queue, Message(bytes([n]) * 200_000)) for n in range(20)]
+            await core.messaging.publish_atomically(messages)
+            found = await queue.cursor.peek(None, 100)
+            assert [d.message.value[0] for d in found] == list(range(20))
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_crash_leaves_a_transaction_whole_or_absent(tmp_path: Path, decided: bool) -> None:
+    """The files as a crash leaves them: with the batches of a transaction, and without or with the decision."""
+    crashed = tmp_path / "crashed"
+
+    async def test() -> None:
+        async with opened(tmp_path / "running") as core:
+            a, b = await declare(core, "a"), await declare(core, "b")
+            transactions = core.transactions
+            end = transactions.end
+
+            async def snapshot_then_end(*args: object, **kwargs: object) -> object:
+                if decided:
+                    result = await end(*args, **kwargs)  # type: ignore[arg-type]
+                    shutil.copytree(tmp_path / "running", crashed)
+                    return result
+                shutil.copytree(tmp_path / "running", crashed)
+                return await end(*args, **kwargs)  # type: ignore[arg-type]
+
+            transactions.end = snapshot_then_end  # type: ignore[method-assign,assignment]
+            await core.messaging.publish_atomically([(a, Message(b"1")), (b, Message(b"2"))])
+            transactions.end = end  # type: ignore[method-assign]
+        (crashed / ".lock").unlink(missing_ok=True)
+        async with opened(crashed) as core:
+            vhost = of(core)[1]
+            for name in "ab":
+                assert len(await vhost.queues[name].cursor.peek(None, 10)) == int(decided)
+                # Nothing is held back by what was left open.
+                await vhost.queues[name].cursor.put([Message(b"next")], Durability.OS)
+                bounds = core.store.bounds(TopicPartition(name, 0))
+                assert bounds.last_stable_offset == bounds.high_watermark
+
+    asyncio.run(test())
+
+
+def test_a_transaction_for_a_full_queue_is_refused_as_a_whole(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            full = await declare(core, "full", settings=QueueSettings(max_length=1, overflow=Overflow.REJECT_PUBLISH))
+            other = await declare(core, "other")
+            with pytest.raises(Refused):
+                await core.messaging.publish_atomically(
+                    [(other, Message(b"")), (full, Message(b"")), (full, Message(b""))]
+                )
+            assert (_ready(core, "full"), _ready(core, "other")) == (0, 0)
+
+    asyncio.run(test())
