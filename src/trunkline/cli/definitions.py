@@ -26,13 +26,13 @@ def definitions() -> None:
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @amqp_options
 def export_definitions(client: AmqpClient, file: Path | None) -> None:
-    """Write all definitions as JSON, to FILE or to stdout. Passwords are in it as hashes.
+    """Write all definitions as JSON, to FILE or, without it or for `-`, to stdout. Passwords are in it as hashes.
 
     \b
     trunkline definitions export broker.json
     """
     document = client.manage("export")
-    if file is None:
+    if file is None or str(file) == "-":
         print_json(cast(Json, document))
         return
     file.write_text(json.dumps(document, indent=2) + "\n")
