@@ -61,6 +61,7 @@ bench: setup ## Measure us and a real Apache Kafka in one run
 
 crash: setup ## Kill brokers a few hundred times and check every promise of durability
 	@$(BIN)/python -m tests.crash --cycles 300
+	@$(BIN)/python -m tests.crash --cycles 200 --protocol amqp
 
 generate: $(VENV)/.dev ## Write the Kafka message classes from their declarations
 	@$(BIN)/python tools/generate_kafka_messages.py
