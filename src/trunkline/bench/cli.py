@@ -10,19 +10,21 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from trunkline.bench import amqp_contest, report
+from trunkline.bench import amqp_contest, mqtt_contest, report
 from trunkline.bench.amqp_contest import AmqpContest, AmqpScale
 from trunkline.bench.apache_kafka import KafkaUnavailable, fetch_jars
 from trunkline.bench.comparison import CaseT, Comparison, Contest
 from trunkline.bench.kafka_contest import FULL, QUICK, KafkaContest, Scale
 from trunkline.bench.librdkafka import LoadError
+from trunkline.bench.mosquitto import MosquittoUnavailable
+from trunkline.bench.mqtt_contest import MqttContest, MqttScale
 from trunkline.bench.probe import ProbeError
 from trunkline.bench.rabbitmq import RabbitMQUnavailable
 
 MAX_REPETITIONS = 100
 
 T = TypeVar("T")
-ScaleT = TypeVar("ScaleT", Scale, AmqpScale)
+ScaleT = TypeVar("ScaleT", Scale, AmqpScale, MqttScale)
 
 
 @click.group()
@@ -98,6 +100,40 @@ def amqp(
     _compare(contest, peer, globs, address, as_json=as_json, as_markdown=as_markdown)
 
 
+@bench.command()
+@click.option("--peer", is_flag=True, help="Also measure Mosquitto, from the system's packages, started here.")
+@click.option("--quick", is_flag=True, help="Less load, one repetition: under two minutes with the peer.")
+@click.option(
+    "--case", "globs", multiple=True, metavar="GLOB", help="Only figures whose name matches; may be repeated."
+)
+@click.option(
+    "--reps", type=click.IntRange(1, MAX_REPETITIONS), help="Repetitions; the median is reported.  [default: 3]"
+)
+@click.option("--address", metavar="HOST:PORT", help="Measure the broker running there instead of starting one.")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of {case, unit, ours, peer, ratio}.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown.")
+def mqtt(
+    *,
+    peer: bool,
+    quick: bool,
+    globs: tuple[str, ...],
+    reps: int | None,
+    address: str | None,
+    as_json: bool,
+    as_markdown: bool,
+) -> None:
+    """Throughput, memory and start-up of the MQTT listener.
+
+    \b
+    trunkline bench mqtt --peer --quick
+    trunkline bench mqtt --peer --case '1to1/qos1/*' --case start-up
+    trunkline bench mqtt --address 127.0.0.1:1883 --json
+    """
+    scale = _scaled(mqtt_contest.FULL, mqtt_contest.QUICK, quick, reps)
+    contest = MqttContest(scale, cases=mqtt_contest.cases_for(is_ours=address is None))
+    _compare(contest, peer, globs, address, as_json=as_json, as_markdown=as_markdown)
+
+
 def _scaled(full: ScaleT, quick: ScaleT, is_quick: bool, reps: int | None) -> ScaleT:
     scale = quick if is_quick else full
     return scale if reps is None else dataclasses.replace(scale, repetitions=reps)
@@ -107,7 +143,7 @@ def _or_say(work: Callable[[], T]) -> T:
     """Do it; what the benchmark cannot do is one line for the user."""
     try:
         return work()
-    except (KafkaUnavailable, RabbitMQUnavailable, LoadError, ProbeError) as error:
+    except (KafkaUnavailable, MosquittoUnavailable, RabbitMQUnavailable, LoadError, ProbeError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -44,6 +44,11 @@ QUICK = MqttScale(
 )
 
 
+def cases_for(*, is_ours: bool) -> tuple[MqttCase, ...]:
+    """All cases; without those that weigh the broker, if it is not a process that we started."""
+    return tuple(case for case in all_mqtt_cases() if is_ours or case.kind != "idle")
+
+
 @dataclass(slots=True)
 class MqttContest:
     scale: MqttScale
