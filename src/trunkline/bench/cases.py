@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 RATE = "msg/s"
+ROWS = "rows/s"
+MEGABYTES = "MB/s"
+RATES = frozenset({RATE, ROWS, MEGABYTES})
 MILLISECONDS = "ms"
 SECONDS = "s"
 MEBIBYTES = "MiB"
@@ -79,7 +82,7 @@ class Figure:
     def ratio(self) -> float | None:
         if self.peer is None or self.peer <= 0 or self.ours <= 0:
             return None
-        return self.ours / self.peer if self.unit == RATE else self.peer / self.ours
+        return self.ours / self.peer if self.unit in RATES else self.peer / self.ours
 
 
 def all_cases() -> tuple[Case, ...]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trunkline.bench.cases import RATE, Figure
+from trunkline.bench.cases import RATE, ROWS, Figure
 from trunkline.version import VERSION
 
 
@@ -66,7 +66,7 @@ def print_table(figures: Sequence[Figure], peer_name: str, console: Console) -> 
 
 
 def amount(value: float, unit: str) -> str:
-    return f"{value:,.0f}" if unit == RATE else f"{_rounded(value, unit):,.4g}"
+    return f"{value:,.0f}" if unit in {RATE, ROWS} else f"{_rounded(value, unit):,.4g}"
 
 
 def machine() -> str:
@@ -83,7 +83,7 @@ def machine() -> str:
 
 
 def _rounded(value: float, unit: str) -> float:
-    return round(value) if unit == RATE else round(value, 3)
+    return round(value) if unit in {RATE, ROWS} else round(value, 3)
 
 
 def _ratio_cell(ratio: float | None) -> Text:
