@@ -142,7 +142,9 @@ class Broker:
         from trunkline.protocols.mqtt.server import MqttServer
 
         config = self.config
-        self._mqtt = MqttServer(core, limits=_mqtt_limits(config), mapping=_mapping(config))
+        self._mqtt = MqttServer(
+            core, limits=_mqtt_limits(config), mapping=_mapping(config), anonymous=config.mqtt_anonymous
+        )
         for name, wanted in (("mqtt", config.mqtt_port), ("mqtt-ws", config.mqtt_ws_port)):
             if wanted is not None:
                 host, port = await self._mqtt.listen(config.host, wanted, websocket=name == "mqtt-ws")

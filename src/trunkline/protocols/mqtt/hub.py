@@ -33,14 +33,15 @@ from trunkline.log.records import LightNewRecord
 from trunkline.log.store import Appended, Durability, LogStore
 from trunkline.protocols.mqtt.codec import OutgoingPublish, Properties, encode_publishes
 from trunkline.protocols.mqtt.counters import Counters
-from trunkline.protocols.mqtt.errors import SUCCESS
 from trunkline.protocols.mqtt.keep_alive import KeepAlive
 from trunkline.protocols.mqtt.limits import MqttLimits
+from trunkline.protocols.mqtt.management import Management
 from trunkline.protocols.mqtt.message import Message, header_section, message_of, wire_properties
 from trunkline.protocols.mqtt.packets import Will
 from trunkline.protocols.mqtt.subscription import Route, Routes
 
 if TYPE_CHECKING:
+    from trunkline.protocols.mqtt.access import Access
     from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings
     from trunkline.protocols.mqtt.session import Session
     from trunkline.protocols.mqtt.session_journal import SessionJournal
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
     from trunkline.protocols.mqtt.state import SessionState
 
 logger = logging.getLogger(__name__)
-
-Authenticate = Callable[[str | None, bytes | None, str], int]  # user name, password, peer -> reason code
 
 
 class Run:
@@ -106,6 +105,7 @@ class Hub:
         retained: RetainedMessages,
         journal: SessionJournal,
         bindings: ExchangeBindings,
+        access: Access,
     ) -> None:
         self.sessions: Sessions  # set by Sessions itself
         self.store = store
@@ -119,13 +119,15 @@ class Hub:
         self.counters = Counters()
         self.unsent_bytes = 0  # kept by the server: what slow clients have not taken yet
         self.keep_alive = KeepAlive(clock)
-        self.authenticate: Authenticate = lambda user_name, password, peer: SUCCESS
+        self.access = access
+        self.management = Management(self)
         # The turn that is being collected.
         self._publications: list[tuple[Route, Message, bytes]] = []
         self.pending_bytes = 0
         self._acks: list[Session] = []
         self._then: list[Callable[[bool], None]] = []
         self._needs_disk = False
+        self._retained_need_disk = False
         self._touched: list[Session] = []
         self._again: list[Session] = []
         self._scheduled = False
@@ -325,8 +327,7 @@ class Hub:
                 retain_disk = retain_disk or message.qos > 0
         for source, items in by_source.items():
             self._append_to(source, items, turn)
-        if self.retained.dirty:
-            self._wait_for(turn, self.retained.flush, Durability.DISK if retain_disk else Durability.OS)
+        self._retained_need_disk = self._retained_need_disk or retain_disk
 
     def _append_to(self, source: Source, items: list[tuple[Route, Message, bytes]], turn: _Turn) -> None:
         records: list[LightNewRecord] = [(route.key, message.payload, section, -1) for route, message, section in items]
@@ -385,6 +386,10 @@ class Hub:
             self.sessions.mark_seen(always=True)
         self._changed_flows.clear()
         self._changed_groups.clear()
+        if self.retained.dirty:
+            durability = Durability.DISK if self._retained_need_disk else Durability.OS
+            self._retained_need_disk = False
+            self._wait_for(turn, self.retained.flush, durability)
         needs_disk, self._needs_disk = self._needs_disk, False
         if self.journal.dirty:
             self._wait_for(turn, self.journal.flush, Durability.DISK if needs_disk else Durability.OS)

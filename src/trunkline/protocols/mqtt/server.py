@@ -17,6 +17,7 @@ import socket
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.mapping import Mapping
 from trunkline.broker.retained import RetainedMessages
+from trunkline.protocols.mqtt.access import Access
 from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings
 from trunkline.protocols.mqtt.hub import Hub
 from trunkline.protocols.mqtt.limits import MqttLimits
@@ -39,7 +40,14 @@ _BACKLOG = 4_096
 class MqttServer:
     """Everything of MQTT: sessions, retained messages, and the listeners."""
 
-    def __init__(self, broker: BrokerCore, *, limits: MqttLimits | None = None, mapping: Mapping | None = None) -> None:
+    def __init__(
+        self,
+        broker: BrokerCore,
+        *,
+        limits: MqttLimits | None = None,
+        mapping: Mapping | None = None,
+        anonymous: bool = True,
+    ) -> None:
         self.limits = limits or MqttLimits()
         mapping = mapping or Mapping()
         self.retained = RetainedMessages(
@@ -58,6 +66,7 @@ class MqttServer:
             self.retained,
             SessionJournal(broker.store, broker.clock),
             ExchangeBindings(broker.messaging),
+            Access(broker.messaging.topology.accounts, anonymous=anonymous),
         )
         self.sessions = Sessions(self.hub)
         sources.changed = self.hub.source_changed
@@ -181,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def settled(self) -> bool:
-        return self._session is None or self._session.phase is not Phase.NEW
+        return self._session is None or self._session.phase > Phase.AUTHENTICATING
 
     def shut_down(self) -> None:
         if self._session is not None:

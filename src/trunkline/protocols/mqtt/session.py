@@ -1,6 +1,7 @@
 """One connection: packets in, packets out. No socket: `Outlet` is where bytes go.
 
-    NEW --CONNECT--> CONNECTING --what CONNECT changed is on disk--> CONNECTED --DISCONNECT, error, loss--> CLOSED
+    NEW --CONNECT--> AUTHENTICATING --(AUTH, AUTH)--> CONNECTING --what CONNECT changed is on disk--> CONNECTED
+    any --DISCONNECT, error, loss--> CLOSED
 
 Rules it keeps:
 - Until CONNACK is sent, nothing else is; what the client sends meanwhile waits, unread beyond one read.
@@ -14,7 +15,6 @@ Rules it keeps:
 
 from __future__ import annotations
 
-import uuid
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,6 +30,7 @@ from trunkline.protocols.mqtt.codec import (
     encode,
     encode_acknowledgements,
 )
+from trunkline.protocols.mqtt.handshake import Handshake
 from trunkline.protocols.mqtt.message import Message, header_section, wire_properties
 from trunkline.protocols.mqtt.packets import (
     PUBACK,
@@ -37,7 +38,6 @@ from trunkline.protocols.mqtt.packets import (
     PUBREC,
     PUBREL,
     V5,
-    V31,
     V311,
     Auth,
     ConnAck,
@@ -54,15 +54,11 @@ from trunkline.protocols.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from trunkline.protocols.mqtt.sessions import SessionRefused
-from trunkline.protocols.mqtt.state import NEVER_EXPIRES_S, SessionState
+from trunkline.protocols.mqtt.state import SessionState
 
 if TYPE_CHECKING:
     from trunkline.protocols.mqtt.hub import Hub
     from trunkline.protocols.mqtt.subscription import Route
-
-DEFAULT_RECEIVE_MAXIMUM = 65_535
-KEEP_ALIVE_FACTOR = 1.5
 
 
 class Outlet(Protocol):
@@ -82,14 +78,15 @@ class Outlet(Protocol):
 
 class Phase(IntEnum):
     NEW = 0
-    CONNECTING = 1
-    CONNECTED = 2
-    CLOSED = 3
+    AUTHENTICATING = 1
+    CONNECTING = 2
+    CONNECTED = 3
+    CLOSED = 4
 
 
 class Session:
-    __slots__ = ("_acks", "_held", "_hub", "_out", "_outlet", "_parser", "_present", "_releases", "_sections",
-                 "_send_will", "_touched", "_unacknowledged", "aliases", "answers_due", "assigned_id", "client_id",
+    __slots__ = ("_acks", "_handshake", "_held", "_hub", "_out", "_outlet", "_parser", "_releases", "_sections",
+                 "_send_will", "_touched", "_unacknowledged", "administrator", "aliases", "answers_due", "client_id",
                  "client_max_packet_bytes", "keep_alive_ms", "last_active_ms", "particular", "paused", "peer", "phase",
                  "sent_messages", "state", "user_name", "version")  # fmt: skip
 
@@ -101,7 +98,7 @@ class Session:
         self.version = 0
         self.client_id = ""
         self.user_name: str | None = None
-        self.assigned_id = False
+        self.administrator = False
         self.state: SessionState | None = None
         self.aliases: TopicAliases | None = None
         self.client_max_packet_bytes = 0  # 0: no limit
@@ -112,8 +109,8 @@ class Session:
         self.sent_messages = 0
         self.answers_due = 0  # to SUBSCRIBE and UNSUBSCRIBE: retained messages come after them
         self._parser = Parser(max_packet_bytes=hub.limits.max_packet_bytes, topic_alias_maximum=hub.limits.topic_alias_maximum)  # fmt: skip
+        self._handshake: Handshake | None = None
         self._held: list[ParserEvent] | None = None
-        self._present = False
         self._send_will = True
         self._out: list[bytes] = []
         self._touched = False
@@ -146,7 +143,10 @@ class Session:
 
     def _handle(self, events: list[ParserEvent]) -> None:
         acknowledged = False
-        for index, event in enumerate(events):
+        if self.phase is not Phase.CONNECTED:
+            self._handle_first(events)
+            return
+        for event in events:
             kind = type(event)
             if kind is Publish:
                 self._publish(event)  # type: ignore[arg-type]
@@ -163,13 +163,32 @@ class Session:
             else:
                 self._handle_other(event)
             if self.phase is not Phase.CONNECTED:
-                if self.phase is Phase.CONNECTING:
-                    self._held = events[index + 1 :]
-                    self._outlet.pause_reading()
                 return
         if acknowledged and not self._touched:
             self._touched = True
             self._hub.touch(self)
+
+    def _handle_first(self, events: list[ParserEvent]) -> None:
+        """Packets up to the one that completes the handshake; the rest waits for CONNACK."""
+        for index, event in enumerate(events):
+            if self.phase is Phase.CONNECTING:
+                self._held = events[index:]
+                self._outlet.pause_reading()
+                return
+            if self.phase is Phase.CONNECTED:
+                self._handle(events[index:])
+                return
+            if self.phase is Phase.CLOSED:
+                return
+            if isinstance(event, MalformedPacket | Connect | Auth):
+                self._handle_other(event)
+            elif isinstance(event, Disconnect):
+                self._close()
+            else:
+                self.refuse_connect(errors.PROTOCOL_ERROR)  # [MQTT-3.1.2-30]
+        if self.phase is Phase.CONNECTING:
+            self._held = []
+            self._outlet.pause_reading()
 
     def _handle_other(self, event: ParserEvent) -> None:
         if isinstance(event, MalformedPacket):
@@ -185,7 +204,7 @@ class Session:
         elif isinstance(event, Disconnect):
             self._disconnect(event)
         elif isinstance(event, Auth):
-            self.refuse(errors.PROTOCOL_ERROR, "no authentication method was agreed on")
+            self._authenticate(event)
 
     def _malformed(self, error: MalformedPacket) -> None:
         self._hub.counters.malformed += 1
@@ -194,11 +213,11 @@ class Session:
                 # A level that exists belongs to a name that does not: that is no MQTT client, and gets no answer.
                 if error.version not in (V311, V5):
                     self.version = V311
-                    self._refuse_connect(error.reason_code)
+                    self.refuse_connect(error.reason_code)
                 self._close()
             elif error.version == V5:
                 self.version = V5
-                self._refuse_connect(error.reason_code)
+                self.refuse_connect(error.reason_code)
             else:
                 self._close()
         else:
@@ -207,87 +226,37 @@ class Session:
     # -- CONNECT and the end -------------------------------------------------------------------------------------------
 
     def _connect(self, packet: Connect) -> None:
-        hub, limits = self._hub, self._hub.limits
         self.version = packet.version
-        properties = packet.properties
-        client_id = packet.client_id
-        if not client_id:
-            if packet.version == V31 or (packet.version == V311 and not packet.clean_start):
-                self._refuse_connect(errors.CLIENT_IDENTIFIER_NOT_VALID)
-                return
-            client_id = "auto-" + uuid.uuid4().hex
-            self.assigned_id = True
-        if len(client_id.encode()) > limits.max_client_id_bytes:
-            self._refuse_connect(errors.CLIENT_IDENTIFIER_NOT_VALID)
-            return
-        if properties is not None and properties.authentication_method is not None:
-            self._refuse_connect(errors.BAD_AUTHENTICATION_METHOD)
-            return
-        reason = hub.authenticate(packet.user_name, packet.password, self.peer)
-        if reason != errors.SUCCESS:
-            self._refuse_connect(reason)
-            return
-        self.client_id = client_id
-        self.user_name = packet.user_name
-        expiry_s = 0 if packet.clean_start else NEVER_EXPIRES_S
-        receive_maximum = DEFAULT_RECEIVE_MAXIMUM
-        if packet.version == V5:
-            expiry_s = 0
-            if properties is not None:
-                expiry_s = properties.session_expiry_interval or 0
-                receive_maximum = properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM
-                self.client_max_packet_bytes = properties.maximum_packet_size or 0
-                if properties.topic_alias_maximum:
-                    self.aliases = TopicAliases(min(properties.topic_alias_maximum, limits.topic_alias_maximum))
-                self.particular = self.client_max_packet_bytes > 0 or self.aliases is not None
-        expiry_s = min(expiry_s, limits.max_session_expiry_s)
-        window = limits.max_stored_inflight_messages if expiry_s else limits.max_inflight_messages
-        keep_alive_s = packet.keep_alive_s
-        if packet.version == V5 and (keep_alive_s == 0 or keep_alive_s > limits.max_keep_alive_s) and limits.max_keep_alive_s < 65_535:  # fmt: skip
-            keep_alive_s = limits.max_keep_alive_s
-        self.keep_alive_ms = keep_alive_s * 1000 * KEEP_ALIVE_FACTOR
+        self.phase = Phase.AUTHENTICATING
+        handshake = Handshake(self._hub, self, packet)
+        if handshake.with_method:
+            self._handshake = handshake
+        handshake.start()
+
+    def _authenticate(self, packet: Auth) -> None:
+        if self._handshake is None:
+            self.refuse(errors.PROTOCOL_ERROR, "no authentication method was agreed on")
+        elif self.phase is Phase.AUTHENTICATING:
+            self._handshake.answered(packet)
+        else:
+            self._handshake.reauthenticate(packet)
+
+    def opened(self, state: SessionState, connack: bytes) -> None:
+        """The handshake went well: say so when it is on disk."""
+        self.state = state
         self.phase = Phase.CONNECTING
-        try:
-            self.state, self._present = hub.sessions.open(
-                self,
-                client_id,
-                clean_start=packet.clean_start,
-                expiry_s=expiry_s,
-                will=packet.will,
-                window_limit=min(window, receive_maximum),
-            )
-        except SessionRefused as refusal:
-            self._refuse_connect(refusal.reason_code)
-            return
-        self._unacknowledged = len(self.state.inbound)
-        answer = self._connack_properties(packet, expiry_s, keep_alive_s) if packet.version == V5 else None
-        connack = encode(ConnAck(self._present, errors.SUCCESS, answer), self.version)
-        if self.state.persistent:
-            hub.after_stored(lambda stored: self._connected(connack, stored))
+        self._unacknowledged = len(state.inbound)
+        if state.persistent:
+            self._hub.after_stored(lambda stored: self._connected(connack, stored))
         else:
             self._connected(connack, True)
-
-    def _connack_properties(self, packet: Connect, expiry_s: int, keep_alive_s: int) -> Properties:
-        limits = self._hub.limits
-        properties = Properties()
-        asked = packet.properties.session_expiry_interval if packet.properties is not None else None
-        if expiry_s != (asked or 0):
-            properties.session_expiry_interval = expiry_s
-        properties.receive_maximum = limits.receive_maximum
-        properties.maximum_packet_size = limits.max_packet_bytes
-        properties.topic_alias_maximum = limits.topic_alias_maximum
-        if self.assigned_id:
-            properties.assigned_client_identifier = self.client_id
-        if keep_alive_s != packet.keep_alive_s:
-            properties.server_keep_alive = keep_alive_s
-        return properties
 
     def _connected(self, connack: bytes, stored: bool) -> None:
         state = self.state
         if self.phase is not Phase.CONNECTING or state is None:
             return
         if not stored:
-            self._refuse_connect(errors.SERVER_UNAVAILABLE)
+            self.refuse_connect(errors.SERVER_UNAVAILABLE)
             return
         self.phase = Phase.CONNECTED
         self._hub.watch_keep_alive(self)
@@ -299,7 +268,7 @@ class Session:
             if self._held is None and self.ready:
                 self._outlet.resume_reading()
 
-    def _refuse_connect(self, reason_code: int) -> None:
+    def refuse_connect(self, reason_code: int) -> None:
         self._hub.counters.connections_refused += 1
         code = reason_code if self.version == V5 else errors.V3_RETURN_CODES.get(reason_code, 3)
         self.send(encode(ConnAck(False, code), self.version))
@@ -322,8 +291,8 @@ class Session:
         """End the connection because of something that the client, or the broker, did."""
         if self.phase is Phase.CLOSED:
             return
-        if self.phase is Phase.CONNECTING:
-            self._refuse_connect(reason_code)
+        if self.phase in (Phase.AUTHENTICATING, Phase.CONNECTING):
+            self.refuse_connect(reason_code)
             return
         if self.version == V5:
             properties = None
@@ -378,9 +347,14 @@ class Session:
             route = hub.routes.route(packet.topic)
         hub.counters.messages_received += 1
         qos = packet.qos
-        if qos and not self._admit(packet, qos, route.refusal):
+        refusal = route.refusal
+        if refusal and self.administrator and hub.management.handle(packet):
+            if qos and self.phase is Phase.CONNECTED:
+                self._admit(packet, qos, 0)
             return
-        if route.refusal:
+        if qos and not self._admit(packet, qos, refusal):
+            return
+        if refusal:
             hub.counters.refused += 1
             return
         properties = packet.properties
