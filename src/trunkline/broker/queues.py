@@ -281,9 +281,7 @@ class Queues:
         if topic in self._by_topic:
             return topic_name(vhost, name, always_hashed=True)
         if topic not in self._store.topics():
-            try:
-                check_topic_name(topic, () if ephemeral else self._store.topics())
-            except InvalidTopicName:  # '.' and '_' count as the same
+            if not ephemeral and self._store.colliding_topic(topic) is not None:
                 return topic_name(vhost, name, always_hashed=True)
         elif vhost != DEFAULT_VHOST:
             return topic_name(vhost, name, always_hashed=True)

@@ -146,6 +146,10 @@ class LogStore(ABC):
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None: ...
 
     @abstractmethod
+    def colliding_topic(self, name: str) -> str | None:
+        """A topic of another name that differs from this one only in '.' and '_'; Kafka allows no such pair."""
+
+    @abstractmethod
     async def create_topic(
         self,
         name: str,

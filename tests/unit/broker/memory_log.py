@@ -140,6 +140,9 @@ class MemoryLog(LogStore):
     def topic(self, name: str) -> TopicInfo | None:
         return self._topics.get(name)
 
+    def colliding_topic(self, name: str) -> str | None:
+        return None
+
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
         return next((info for info in self._topics.values() if info.id == topic_id), None)
 

@@ -56,7 +56,7 @@ from trunkline.log.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
-from trunkline.log.names import check_topic_name
+from trunkline.log.names import check_topic_name, folded
 from trunkline.log.store import (
     Appended,
     Bounds,
@@ -99,6 +99,7 @@ class EmbeddedStore(LogStore):
         self._partitions: dict[TopicPartition, Partition] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._topics_by_id: dict[UUID, TopicInfo] = {}
+        self._folded_names: dict[str, str] = {}
         self._topics_view = MappingProxyType(self._topics)
         self._topology_lock = asyncio.Lock()
         self._checkpoint_lock = asyncio.Lock()
@@ -323,6 +324,10 @@ class EmbeddedStore(LogStore):
     def topic(self, name: str) -> TopicInfo | None:
         return self._topics.get(name)
 
+    def colliding_topic(self, name: str) -> str | None:
+        found = self._folded_names.get(folded(name))
+        return None if found == name else found
+
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
         return self._topics_by_id.get(topic_id)
 
@@ -338,8 +343,13 @@ class EmbeddedStore(LogStore):
         async with self._topology_lock:
             if name in self._topics:
                 raise TopicExists(f"topic {name!r} already exists")
+            check_topic_name(name)
+            other = self.colliding_topic(name)
             # Reply queues come and go by the thousand: theirs are names that no metric is kept for.
-            check_topic_name(name, () if ephemeral else self._topics)
+            if other is not None and not ephemeral:
+                raise InvalidTopicName(
+                    f"topic name {name!r} collides with topic {other!r}: '.' and '_' count as the same"
+                )
             self._check_partition_count(partitions, partitions)
             entry = TopicEntry(name, topic_id or uuid4(), partitions, dict(config or {}))
             TopicConfig(entry.config, self._defaults)
@@ -396,6 +406,8 @@ class EmbeddedStore(LogStore):
                 await self._write_topology(encode_tombstone(name))
             del self._topics[name]
             self._topics_by_id.pop(info.id, None)
+            if self._folded_names.get(folded(name)) == name:
+                del self._folded_names[folded(name)]
             for number in range(info.partitions):
                 self._remove_partition(self._partitions.pop(TopicPartition(name, number)))
             if info.ephemeral:
@@ -458,6 +470,7 @@ class EmbeddedStore(LogStore):
         info = TopicInfo(entry.name, entry.id, entry.partitions, config, ephemeral)
         self._topics[entry.name] = info
         self._topics_by_id[entry.id] = info
+        self._folded_names.setdefault(folded(entry.name), entry.name)
         return info
 
     # -- append ------------------------------------------------------------------------------------------------------
