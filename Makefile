@@ -56,8 +56,9 @@ format: $(VENV)/.dev ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## Measure us and a real Apache Kafka in one run
+bench: setup ## Measure us beside Apache Kafka and RabbitMQ
 	@$(BIN)/trunkline bench kafka --peer
+	@$(BIN)/trunkline bench amqp --peer
 
 crash: setup ## Kill brokers a few hundred times and check every promise of durability
 	@$(BIN)/python -m tests.crash --cycles 300
