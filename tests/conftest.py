@@ -12,6 +12,11 @@ import gc
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says something about the machine, not about the promise: no deadlines.
+settings.register_profile("trunkline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("trunkline")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
