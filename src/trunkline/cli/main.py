@@ -29,7 +29,12 @@ _COMMANDS = {
     "binding": _Entry("trunkline.cli.binding", "binding", "List, add and remove bindings."),
     "publish": _Entry("trunkline.cli.publish", "publish", "Publish a message to an exchange."),
     "get": _Entry("trunkline.cli.publish", "get", "Take messages off a queue."),
-    "definitions": _Entry("trunkline.cli.definitions", "definitions", "Export and import what is declared, as one file."),
+    "definitions": _Entry(
+        "trunkline.cli.definitions", "definitions", "Export and import what is declared, as one file."
+    ),
+    "mqtt": _Entry("trunkline.cli.mqtt", "mqtt", "Subscribe to MQTT topics and publish to them."),
+    "session": _Entry("trunkline.cli.session", "session", "List, show and end MQTT sessions."),
+    "retained": _Entry("trunkline.cli.retained", "retained", "List and clear retained MQTT messages."),
     "log": _Entry("trunkline.cli.log", "log", "Look into segment files."),
     "config": _Entry("trunkline.cli.config", "config", "Show settings and where each comes from."),
     "bench": _Entry("trunkline.bench.cli", "bench", "Measure a broker, also against Apache Kafka."),
