@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from trunkline import CODECS_COMPILED
 from trunkline.bench import amqp_contest, mqtt_contest, report
 from trunkline.bench.amqp_contest import AmqpContest, AmqpScale
 from trunkline.bench.apache_kafka import KafkaUnavailable, fetch_jars
@@ -159,6 +160,11 @@ def _compare(
     """Run a contest behind a progress bar and print its figures."""
     if as_json and as_markdown:
         raise click.UsageError("Choose one of --json and --markdown.")
+    if not CODECS_COMPILED:
+        click.echo("The frame codecs are plain Python here: AMQP and MQTT are slower than they need be.", err=True)
+        click.echo(
+            "Compile them with `python tools/compile_codecs.py`, or install where there is a C compiler.", err=True
+        )
     progress = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trunkline import CODECS_COMPILED
 from trunkline.bench.cases import RATE, ROWS, Figure
 from trunkline.version import VERSION
 
@@ -79,7 +80,8 @@ def machine() -> str:
                 break
     except OSError:
         pass
-    return f"Python {platform.python_version()}, {platform.system()}, {os.cpu_count()} x {processor}"
+    codecs = "compiled codecs" if CODECS_COMPILED else "plain codecs"
+    return f"{codecs}, Python {platform.python_version()}, {platform.system()}, {os.cpu_count()} x {processor}"
 
 
 def _rounded(value: float, unit: str) -> float:

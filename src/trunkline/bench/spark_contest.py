@@ -8,8 +8,9 @@ The ceiling of a source is the same rows from Parquet files to the same no-op si
 `repetitions` times, ours and the connector's in turn, and the median counts; before that each runs `warm_ups` times
 uncounted, because a JVM needs that to compile its hot paths. The broker runs beside Spark and is loaded by both alike.
 
-The topics have as many partitions as Spark has threads. Every run is checked: the no-op sink cannot be asked, so the
-rows that Spark reports are; for a sink, the topic's end offsets; for latency, every record must arrive once.
+The topics have as many partitions as Spark has threads. That all rows are read is checked once for each source before the
+clock runs, because counting would change what is measured; that all are written, after every run by the topic's end
+offsets; and in the latency stream every record must arrive, once.
 """
 
 from __future__ import annotations
@@ -198,12 +199,19 @@ class _Bench:
             turn += 1
         sender.flush()
         self._load(OURS, self.topic).write.parquet(self.parquet)
+        for name in (OURS, PEER, "parquet"):
+            found = self._rows(name).count()
+            if found != self.rows:
+                raise LoadError(f"{self.topic} has {self.rows} rows, and {name} reads {found}")
 
     def read(self, name: str) -> float:
-        rows = self.spark.read.parquet(self.parquet) if name == "parquet" else self._load(name, self.topic)
+        rows = self._rows(name)
         started = time.perf_counter()
         rows.write.format("noop").mode("overwrite").save()
         return time.perf_counter() - started
+
+    def _rows(self, name: str) -> DataFrame:
+        return self.spark.read.parquet(self.parquet) if name == "parquet" else self._load(name, self.topic)
 
     def write(self, name: str, topic: str) -> float:
         Topics(self.client).create(topic, THREADS)
