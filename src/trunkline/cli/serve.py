@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -22,7 +23,8 @@ from trunkline.config import SETTINGS, Config, ConfigError, Setting, load
 from trunkline.log.errors import DataDirectoryInUse, StorageFailure
 
 _NOT_FLAGS = frozenset({"bootstrap"})  # of the client commands only
-_COMMON = frozenset({"data", "host", "kafka_port", "ready_file", "log_level"})
+_PORTS = tuple(name for name in SETTINGS if name.endswith("_port"))
+_COMMON = frozenset({"data", "host", "kafka_port", "amqp_port", "ready_file", "log_level"})
 
 
 def _setting_flags(function: Callable[..., None]) -> Callable[..., None]:
@@ -144,20 +146,31 @@ def _command() -> str:
 
 
 def _explained(error: OSError, config: Config) -> CommandError:
-    where = f"{config.host}:{config.kafka_port}"
+    setting, port = _listener_of(error, config)
+    where, flag = f"{config.host}:{port}", "--" + setting.replace("_", "-")
     if error.errno == errno.EADDRINUSE:
         return CommandError(
             f"{where} is in use by another process",
-            "stop that process, or choose another port with --kafka-port (0 takes a free one)",
+            f"stop that process, or choose another port with {flag} (0 takes a free one, off does without)",
         )
     if error.errno == errno.EADDRNOTAVAIL:
         return CommandError(f"this machine has no address {config.host}", "choose another with --host")
     if error.errno == errno.EACCES and error.filename is None:
-        return CommandError(f"not allowed to listen on {where}", "choose a port above 1023 with --kafka-port")
+        return CommandError(f"not allowed to listen on {where}", f"choose a port above 1023 with {flag}")
     place = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str | Path) else ""
     return CommandError(
         f"{place}{error.strerror or error}", "choose another data directory with --data" if place else ""
     )
+
+
+def _listener_of(error: OSError, config: Config) -> tuple[str, int | None]:
+    """The setting whose port could not be had: asyncio names the port in its text, and nowhere else."""
+    named = re.search(r"\('[^']*', (\d+)", str(error))
+    for setting in _PORTS:
+        port = getattr(config, setting)
+        if named is not None and port == int(named[1]):
+            return setting, port
+    return "kafka_port", config.kafka_port
 
 
 def _storage_hint(error: StorageFailure) -> str:

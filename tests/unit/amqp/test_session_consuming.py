@@ -109,7 +109,9 @@ def test_a_deleted_queue_tells_its_consumers(tmp_path: Path) -> None:
         other = await started.peer()
         await other.call(m.QueueDelete(0, "q", False, False, False), m.QueueDeleteOk)
         assert (await peer.expect(m.BasicCancel)).consumer_tag == "mine"
-        peer.ack(1)  # what it held is gone with the queue
+        peer.ack(1)  # what it held is gone with the queue, and nobody minds
+        await peer.call(m.BasicQos(0, 1, False), m.BasicQosOk)
+        peer.ack(1)
         assert (await peer.expect(m.ChannelClose)).reply_code == codes.PRECONDITION_FAILED
 
     with_broker(tmp_path, test)

@@ -299,12 +299,9 @@ class Channel:
             consumer.queue.cursor.remove_consumer(consumer)
 
     def consumer_cancelled(self, consumer: Consumer) -> None:
-        """The queue is gone."""
+        """The queue is gone. What it delivered may still be acknowledged, without effect."""
         if self.consumers.pop(consumer.tag, None) is None:
             return
-        gone = [tag for tag, held in self.unsettled.items() if held.queue is consumer.queue.cursor]
-        for tag in gone:
-            del self.unsettled[tag]
         if self.open and self.session.notify_cancel:
             self.session.send_method(self.number, m.BasicCancel(consumer.tag, True))
 

@@ -44,9 +44,9 @@ def _arguments(table: dict[str, FieldValue]) -> dict[str, object]:
 
 
 def _answer(channel: Channel, recorded: Recorded, nowait: bool, reply: m.Method) -> Later:
-    """Send the reply once the change is on disk."""
-    if recorded is None or recorded.done():
-        if recorded is not None:
+    """Send the reply once the change is on disk. Who wants none need not wait either."""
+    if recorded is None or nowait or recorded.done():
+        if recorded is not None and recorded.done():
             recorded.result()
         if not nowait:
             channel.session.send_method(channel.number, reply)
