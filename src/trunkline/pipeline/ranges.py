@@ -27,7 +27,7 @@ from trunkline.client.reader import AbortedTransactions, whole_batches
 from trunkline.log import compression as codecs
 from trunkline.log.batch import HEADER_BYTES, BatchHeader, check_crc, parse_header, read_marker
 from trunkline.log.errors import CorruptBatch
-from trunkline.pipeline import limits
+from trunkline.pipeline import limits, segments
 from trunkline.pipeline.arrow import BatchMaker
 from trunkline.pipeline.columns import ColumnBuilder
 from trunkline.pipeline.planning import DataLoss, OffsetRange
@@ -52,6 +52,7 @@ class ReadSettings:
     include_headers: bool
     fail_on_data_loss: bool
     stall_timeout_ms: int
+    local_segments: bool = True
 
 
 class RangeReader:
@@ -64,12 +65,25 @@ class RangeReader:
         self._builder = ColumnBuilder(settings.include_headers)
         self._maker = BatchMaker(wanted.topic, wanted.partition, headers=settings.include_headers)
 
-    @property
-    def position(self) -> int:
-        """Up to where the range was read."""
-        return self._position
-
     def batches(self) -> Iterator[pa.RecordBatch]:
+        yield from self._read_files()
+        if self._position < self._wanted.end:
+            yield from self._fetch_all()
+        if self._builder.rows:
+            yield self._maker.make(self._builder.take())
+
+    def _read_files(self) -> Iterator[pa.RecordBatch]:
+        if not self._settings.local_segments or self._wanted.end - self._wanted.start < segments.MIN_RECORDS:
+            return
+        directory = segments.find_log(self._client)
+        if directory is None:
+            return
+        none_aborted = AbortedTransactions(())
+        for run in segments.local_batches(directory, self._wanted, committed=self._settings.committed):
+            yield from self._decode(run, none_aborted)
+            self._position = run[-1][0].last_offset + 1
+
+    def _fetch_all(self) -> Iterator[pa.RecordBatch]:
         with ThreadPoolExecutor(1, thread_name_prefix="trunkline-fetch") as thread:
             heard_ms = self._client.clock.monotonic_ms()
             coming: Future[PartitionData] = thread.submit(self._fetch, self._position)
@@ -87,18 +101,17 @@ class RangeReader:
                     after = found[-1][0].last_offset + 1
                     if after < self._wanted.end:
                         coming = thread.submit(self._fetch, after)
-                    yield from self.decode(found, AbortedTransactions(data.aborted_transactions or ()))
+                    yield from self._decode(found, AbortedTransactions(data.aborted_transactions or ()))
                     self._position = max(self._position, after)
                 else:
                     if now_ms - heard_ms > self._settings.stall_timeout_ms:
                         raise ClientError("TIMED_OUT", self._stalled(data))
                     coming = thread.submit(self._fetch, self._position)
-        yield from self.rest()
 
-    def decode(
+    def _decode(
         self, batches: list[tuple[BatchHeader, memoryview]], aborted: AbortedTransactions
     ) -> Iterator[pa.RecordBatch]:
-        """The visible records of these batches, as far as they fill Arrow batches; see `rest`."""
+        """The visible records of these batches, as far as they fill Arrow batches; the rest waits in the builder."""
         builder, wanted = self._builder, self._wanted
         for header, batch in batches:
             try:
@@ -126,14 +139,6 @@ class RangeReader:
                 or builder.size_bytes >= limits.MAX_BYTES_PER_ARROW_BATCH
             ):
                 yield self._maker.make(builder.take())
-
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        if self._builder.rows:
-            yield self._maker.make(self._builder.take())
-
-    def go_on_from(self, position: int) -> None:
-        """Records before this offset were read in another way."""
-        self._position = position
 
     def _in_range(self, data: PartitionData) -> list[tuple[BatchHeader, memoryview]]:
         found: list[tuple[BatchHeader, memoryview]] = []

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 MIN_JAVA = 17
 _JAVA_TIMEOUT_S = 30.0
+_ARCHIVE_SETTLED_S = 10.0
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 WITHOUT_JAVA = (
@@ -68,9 +70,7 @@ def local_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    java = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+AutoCreateSharedArchive"] if quick_start else []
-    if quick_start:
-        java.append(f"-XX:SharedArchiveFile={_archive()}")
+    java = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_archive_flags()] if quick_start else []
     settings = {
         "spark.driver.memory": heap,
         "spark.driver.host": "127.0.0.1",
@@ -91,9 +91,23 @@ def local_session(
     return builder.getOrCreate()
 
 
-def _archive() -> str:
-    """Where the JVM keeps the classes that it has read, so that the next start need not."""
+def _archive_flags() -> list[str]:
+    """Let the JVM keep the classes that it has read, so that the next start need not read them again.
+
+    Java 17 writes such an archive as it exits. It is used once it has not changed for a while; a file that was cut off
+    is of no use to a JVM, and of no harm.
+    """
+    from pyspark import __version__ as spark_version
+
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    directory = os.path.join(cache, "trunkline")
-    os.makedirs(directory, exist_ok=True)
-    return os.path.join(directory, "spark.jsa")
+    archive = os.path.join(cache, "trunkline", f"spark-{spark_version}.jsa")
+    written = archive + ".new"
+    os.makedirs(os.path.dirname(archive), exist_ok=True)
+    try:
+        if not os.path.exists(archive) and time.time() - os.stat(written).st_mtime > _ARCHIVE_SETTLED_S:
+            os.replace(written, archive)
+    except OSError:
+        pass  # there is none yet, or another process was faster
+    if os.path.exists(archive):
+        return [f"-XX:SharedArchiveFile={archive}"]
+    return [] if os.path.exists(written) else [f"-XX:ArchiveClassesAtExit={written}"]

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from trunkline.client.topics import EARLIEST, LATEST
 from trunkline.log.store import TopicPartition
 from trunkline.pipeline.clients import client_for
-from trunkline.pipeline.options import Bound, Offsets, SourceOptions
+from trunkline.pipeline.options import LOCAL_AUTO, Bound, Offsets, SourceOptions
 from trunkline.pipeline.planning import DataLoss, OffsetRange, admit, clip, from_json, split, to_json
 from trunkline.pipeline.positions import Positions
 from trunkline.pipeline.ranges import RangeReader, ReadSettings
@@ -45,7 +45,11 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[pa
     if not isinstance(partition, RangePartition):
         return  # Spark makes up a partition when there are none
     settings = ReadSettings(
-        options.committed, options.include_headers, options.fail_on_data_loss, options.stall_timeout_ms
+        options.committed,
+        options.include_headers,
+        options.fail_on_data_loss,
+        options.stall_timeout_ms,
+        options.local_segments == LOCAL_AUTO,
     )
     client = client_for(options.bootstrap, options.request_timeout_ms)
     yield from RangeReader(client, partition.wanted, settings).batches()
