@@ -131,6 +131,18 @@ def test_a_deleted_topic_is_gone_with_its_files_and_can_be_made_anew(tmp_path: P
     run(main())
 
 
+def test_a_topic_with_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
+    async def main() -> None:
+        name = "n" * 249
+        async with opened(tmp_path) as store:
+            await store.create_topic(name, 1)
+            await put(store, b"v", tp=TopicPartition(name, 0))
+            await store.delete_topic(name)
+            assert not (tmp_path / f"{name}-0").exists()
+
+    run(main())
+
+
 def test_a_deletion_that_a_crash_interrupts_is_finished_on_start(tmp_path: Path) -> None:
     async def main() -> None:
         live = tmp_path / "live"

@@ -74,6 +74,7 @@ from trunkline.log.store import (
 _logger = logging.getLogger(__name__)
 _TOPOLOGY = TopicPartition(TOPOLOGY_TOPIC, 0)
 _DELETE_SUFFIX = "-delete"
+_MAX_FILE_NAME_BYTES = 255
 _STRAY_SUFFIX = "-stray"
 _EPHEMERAL = ".ephemeral"
 
@@ -216,7 +217,9 @@ class EmbeddedStore(LogStore):
 
     @staticmethod
     def _rename_away(path: str, suffix: str) -> str:
-        target = f"{path}.{uuid4().hex}{suffix}"
+        tail = f".{uuid4().hex}{suffix}"
+        folder, name = os.path.split(path)
+        target = os.path.join(folder, name[: _MAX_FILE_NAME_BYTES - len(tail)] + tail)
         os.rename(path, target)
         return target
 
