@@ -232,18 +232,26 @@ class Hub:
         # Delivering may touch sessions, and pumping them may touch flows: sessions first, then the journal, then output.
         touched, self._touched = self._touched, []
         for session in touched:
-            session.pump()
+            self._guarded(session, session.pump)
         self._write_sessions(turn)
         touched += self._touched
         self._touched = []
         for session in touched:
-            session.flush()
+            self._guarded(session, session.flush)
         again, self._again = self._again, []
         self._touched += again
         if turn.acks or turn.then:
             self._turns.append(turn)
             if turn.open == 0:
                 self._release()
+
+    def _guarded(self, session: Session, work: Callable[[], None]) -> None:
+        """One session's trouble is its own: the others' output and acknowledgements must not suffer."""
+        try:
+            work()
+        except Exception:
+            logger.exception("closing the connection of %r from %s", session.client_id, session.peer)
+            session.abandon()
 
     def _bind_sources(self) -> set[str]:
         """Find the source of each publication; returns the log topics that do not exist yet."""

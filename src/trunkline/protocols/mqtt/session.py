@@ -327,6 +327,11 @@ class Session:
         self._outlet.close()
         self.lost()
 
+    def abandon(self) -> None:
+        """Something is wrong with this connection that is our fault: close it without another word."""
+        self._outlet.close()
+        self.lost()
+
     def lost(self) -> None:
         """The connection is gone, or as good as gone."""
         if self.phase is Phase.CLOSED:
@@ -560,6 +565,10 @@ class Session:
     def flush(self) -> None:
         """Write what was collected. Called by the hub at the end of a turn."""
         self._touched = False
+        if self.phase is Phase.CLOSED:
+            self._releases = []
+            self._out = []
+            return
         if self._releases:
             self._out.append(encode_acknowledgements(PUBREL, self._releases))
             self._releases = []
