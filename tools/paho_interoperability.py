@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
 import subprocess
 import sys
 import unittest
@@ -53,6 +54,9 @@ def run_all(arguments: argparse.Namespace) -> int:
     from trunkline.bench.mosquitto import Mosquitto
     from trunkline.bench.trunkline_process import TrunklineProcess
 
+    # What the suite expects of the broker that it is run against, beside the standard.
+    os.environ["TRUNKLINE_MQTT_MAX_KEEP_ALIVE_S"] = "60"
+    os.environ["TRUNKLINE_MQTT_REFUSED_FILTERS"] = "test/nosubscribe"
     worst = 0
     with Mosquitto() if arguments.mosquitto else TrunklineProcess("mqtt") as broker:
         for name in MODULES:

@@ -299,6 +299,8 @@ def _mqtt_limits(config: Config) -> MqttLimits:
         max_subscriptions=config.mqtt_max_subscriptions,
         max_retained_messages=config.mqtt_max_retained,
         max_topic_levels=config.mqtt_max_topic_levels,
+        max_keep_alive_s=config.mqtt_max_keep_alive_s,
+        refused_filters=tuple(each.strip() for each in (config.mqtt_refused_filters or "").split(",") if each.strip()),
         sys_interval_ms=config.mqtt_sys_interval_ms,
     )
 

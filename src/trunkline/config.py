@@ -161,6 +161,8 @@ class Config:
     mqtt_max_subscriptions: int = _setting(100_000, _whole(1, 10_000_000), "Subscriptions of one MQTT session.")
     mqtt_max_retained: int = _setting(1_000_000, _whole(0, _INT_MAX), "Retained MQTT messages.")
     mqtt_max_topic_levels: int = _setting(128, _whole(1, 128), "Levels of an MQTT topic name or filter.")
+    mqtt_max_keep_alive_s: int = _setting(65_535, _whole(1, 65_535), "Longest keep-alive of MQTT 5.0 clients; who asks for more, or for none, is given this.")
+    mqtt_refused_filters: str | None = _setting(None, _optional_text, "Topic filters that MQTT clients may not subscribe to, separated by commas; one also refuses those that it covers.")
     mqtt_sys_interval_ms: int = _setting(10_000, _whole(0, _INT_MAX), "How often the topics under $SYS are brought up to date; 0 for never.")
 
     group_min_session_timeout_ms: int = _setting(6_000, _whole(1, _INT_MAX), "Shortest session timeout that a group member may ask for.")

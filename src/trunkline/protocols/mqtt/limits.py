@@ -20,6 +20,7 @@ class MqttLimits:
     max_queued_messages: int = 1_000  # per session, of topics that are not stored: more are dropped and counted
     max_unsent_bytes: int = 32 << 20  # per connection: QoS 0 messages beyond it are dropped and counted
     max_unsent_bytes_total: int = 512 << 20  # on all connections
+    refused_filters: tuple[str, ...] = ()  # subscriptions that one of these covers: 0x80, which does not say why
     max_subscriptions: int = 100_000  # per session: 0x97 quota exceeded
     max_total_subscriptions: int = 4_000_000  # of all sessions: 0x97
     max_sessions: int = 1_000_000  # 0x97

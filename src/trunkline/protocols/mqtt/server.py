@@ -4,6 +4,10 @@ All connections share one scratch buffer to read into, since the read and its ha
 them; an idle connection owns no buffer, no task and no timer. One timer ticks every second for all of them: keep-alive,
 connections that never sent CONNECT, expiry, wills.
 
+Closing: the last packet says why, so it must arrive. A socket that is closed while input is unread resets the connection,
+and the client may then lose what was sent to it; so our side is closed first, and what still comes is discarded until the
+client closes too, for `_LINGER_S` at most.
+
 Writing: a session writes once per turn. A client that does not take it is noticed by the transport (`pause_writing`), and
 its session then takes nothing more from the log; see `session.congested` for QoS 0.
 """
@@ -35,6 +39,7 @@ _SCRATCH_BYTES = 256 << 10
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _TICK_MS = 1_000
 _BACKLOG = 4_096
+_LINGER_S = 2.0
 
 
 class MqttServer:
@@ -159,10 +164,11 @@ class MqttServer:
 class Connection(asyncio.BufferedProtocol):
     """One client over TCP."""
 
-    __slots__ = ("_server", "_session", "_transport", "_unsent_bytes")
+    __slots__ = ("_lingering", "_server", "_session", "_transport", "_unsent_bytes")
 
     def __init__(self, server: MqttServer) -> None:
         self._server = server
+        self._lingering = False
         self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
         self._unsent_bytes = 0
@@ -208,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         session = self._session
-        if session is not None:
+        if session is not None and not self._lingering:
             try:
                 self._received(session, self._server.scratch_view[:nbytes])
             except Exception:
@@ -222,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def pause_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._transport.is_closing() and not self._lingering:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
@@ -233,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def write(self, data: bytes) -> None:
         transport = self._transport
-        if transport is not None and not transport.is_closing():
+        if transport is not None and not transport.is_closing() and not self._lingering:
             transport.write(data)
             if self._unsent_bytes:
                 self._count_unsent(transport)
@@ -241,11 +247,15 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close once everything is sent; at once when the client does not take it, or it would never end."""
         transport = self._transport
-        if transport is not None and not transport.is_closing():
-            if self._session is not None and self._session.paused:
-                transport.abort()
-            else:
-                transport.close()
+        if transport is None or transport.is_closing() or self._lingering:
+            return
+        if self._session is not None and self._session.paused:
+            transport.abort()
+            return
+        self._lingering = True
+        transport.write_eof()
+        transport.resume_reading()
+        asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
 
     def unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0

@@ -21,6 +21,7 @@ from trunkline.protocols.mqtt.errors import (
     PACKET_TOO_LARGE,
     QUOTA_EXCEEDED,
     TOPIC_FILTER_INVALID,
+    UNSPECIFIED_ERROR,
 )
 from trunkline.protocols.mqtt.message import Message, traits_of
 from trunkline.protocols.mqtt.packets import Subscription as RequestedSubscription
@@ -28,6 +29,7 @@ from trunkline.protocols.mqtt.packets import Will
 from trunkline.protocols.mqtt.share_group import ShareGroup
 from trunkline.protocols.mqtt.state import NEVER_EXPIRES_S, SessionState
 from trunkline.protocols.mqtt.subscription import Delivery, Subscription
+from trunkline.routing.covering import covers
 from trunkline.routing.dialect import MQTT
 from trunkline.routing.errors import InvalidPattern
 
@@ -292,6 +294,9 @@ class Sessions:
             MQTT.pattern_levels(subscription.filter)
         except (InvalidPattern, ValueError):
             return TOPIC_FILTER_INVALID
+        if any(covers(MQTT, refused, subscription.filter) for refused in hub.limits.refused_filters):
+            hub.counters.refused += 1
+            return UNSPECIFIED_ERROR
         before = state.subscriptions.get(name)
         if before is None and (
             len(state.subscriptions) >= hub.limits.max_subscriptions
