@@ -34,7 +34,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from trunkline.log.names import is_legal_topic_name
+from trunkline.log.errors import InvalidTopicName
+from trunkline.log.names import check_topic_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -103,8 +104,8 @@ class Source:
             raise DefinitionError(f"{where}: set either schema or schema_file")
         if self.format in {CSV, AVRO} and not (self.schema or self.schema_file):
             raise DefinitionError(f"{where}: format {self.format} needs a schema")
-        if not is_legal_topic_name(self.dead_letters):
-            raise DefinitionError(f"{where}: {self.dead_letters!r} is no topic name")
+        for topic in (*self.topics, self.dead_letters):
+            _topic(topic, where)
 
     @property
     def dead_letters(self) -> str:
@@ -167,9 +168,8 @@ class TopicSink(Sink):
     """Options of the `trunkline` sink, such as `compression` and `delivery`."""
 
     def __post_init__(self) -> None:
-        self._check((APPEND, UPDATE, COMPLETE))
-        if not is_legal_topic_name(self.topic.replace(VERSION, "1")):
-            raise DefinitionError(f"sink: {self.topic!r} is no topic name")
+        self._check((APPEND, UPDATE))
+        _topic(self.topic.replace(VERSION, "1"), "topic sink")
 
     @property
     def target(self) -> str:
@@ -318,7 +318,8 @@ class Pipeline:
         if len(self.sources) + len(self.transformations) > MAX_VIEWS or len(self.sinks) > MAX_SINKS:
             raise DefinitionError(f"a pipeline has at most {MAX_VIEWS} views and {MAX_SINKS} sinks")
         known: set[str] = set()
-        for view in (*self.sources, *self.transformations):
+        views: list[Source | Transformation] = [*self.sources, *self.transformations]
+        for view in views:
             for wanted in view.inputs if isinstance(view, Transformation) else ():
                 if wanted not in known:
                     raise DefinitionError(f"transformation {view.name!r}: no view {wanted!r} comes before it")
@@ -393,7 +394,9 @@ def _sink(table: Mapping[str, object]) -> Sink:
 Built = TypeVar("Built")
 
 
-def _build(kind: type[Built], table: Mapping[str, object], where: str, given: Mapping[str, object] | None = None) -> Built:
+def _build(
+    kind: type[Built], table: Mapping[str, object], where: str, given: Mapping[str, object] | None = None
+) -> Built:
     """An instance from a TOML table, each value checked against its field's annotation."""
     values = dict(given or {})
     known = {item.name: item for item in fields(kind) if item.name not in values}  # type: ignore[arg-type]
@@ -452,6 +455,13 @@ def _text(value: object, where: str) -> str:
 def _one_of(value: str, among: tuple[str, ...], where: str) -> None:
     if value not in among:
         raise DefinitionError(f"{where} must be one of {', '.join(among)}, not {value!r}")
+
+
+def _topic(name: str, where: str) -> None:
+    try:
+        check_topic_name(name)
+    except InvalidTopicName as error:
+        raise DefinitionError(f"{where}: {error}") from None
 
 
 def _view_name(name: str, where: str) -> None:

@@ -27,3 +27,13 @@ MAX_BATCH_BODY_BYTES = 900_000
 
 MAX_SINK_TASKS = 10_000
 """Of one streaming batch: the ledger has a partition for each."""
+
+MAX_DRIVER_ROWS = 200_000
+MAX_DRIVER_BYTES = 64 << 20
+"""Of one batch of a sink whose rows come to the driver: Delta, Iceberg, PostgreSQL. The source's own options go first."""
+
+SAMPLE_RECORDS = 1_000
+"""Read from the beginning of a topic to infer a schema."""
+
+STOP_TIMEOUT_MS = 60_000
+"""How long a pipeline waits for a query to end when it is stopped."""
