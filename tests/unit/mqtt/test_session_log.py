@@ -297,6 +297,36 @@ def test_a_record_that_a_kafka_producer_wrote_reaches_subscribers_in_the_order_o
     run(work())
 
 
+def test_a_session_does_not_read_the_log_when_nothing_came_that_it_wants() -> None:
+    async def work() -> None:
+        async with front_door() as door:
+            publisher = await door.connect("p")
+            await publisher.publish("first", b"")
+            for topic_filter in ("mine/+/#", "mine"):
+                client = await door.returning("c")
+                await client.subscribe(topic_filter)
+                client.drop()
+                for number in range(200):
+                    await publisher.publish(f"others/{number % 3}", b"x")
+                (source,) = door.server.hub.sources.all
+                assert source.nothing_since(1, [["mine"], ["mine", "#"], ["+"]])
+                assert not source.nothing_since(1, [["others", "#"]])
+                assert not source.nothing_since(1, [["mine"], ["others", "1"]])
+                reads = door.store.read
+                door.store.read = None  # type: ignore[assignment, method-assign]
+                client = await door.returning("c")
+                async with asyncio.timeout(10):
+                    while not door.server.sessions.states["c"].live:
+                        await asyncio.sleep(0)
+                door.store.read = reads  # type: ignore[method-assign]
+                client.drop()
+            async with after_a_kill(door) as again:
+                (source,) = again.server.hub.sources.all
+                assert not source.nothing_since(0, [["mine"]])  # it does not know what was written before its start
+
+    run(work())
+
+
 def test_uncommitted_and_aborted_records_of_a_kafka_producer_are_not_delivered() -> None:
     async def work() -> None:
         async with front_door() as door:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trunkline.log.errors import LogError
@@ -50,6 +51,14 @@ class Follower(ABC):
     @abstractmethod
     def take(self, messages: list[Message]) -> int:
         """Deal with messages read from the log, in order; returns how many, fewer than all when blocked meanwhile."""
+
+    @abstractmethod
+    def wants(self, topic: str) -> bool:
+        """Whether a publication of this topic may be for this follower."""
+
+    @abstractmethod
+    def filters(self) -> Sequence[Sequence[str]]:
+        """The filters, as their levels, that decide about that."""
 
     async def prepare(self) -> bool:
         """What comes before the log; False when blocked meanwhile."""
@@ -162,7 +171,10 @@ class Follower(ABC):
 
     async def _read_more(self, source: Source) -> None:
         offset = self._places.get(source.tp, 0)
-        messages, following = await source.read(offset, self.hub.limits.catch_up_read_bytes)
+        if source.nothing_since(offset, self.filters()):
+            self._places[source.tp] = source.delivered_to
+            return
+        messages, following = await source.read(offset, self.hub.limits.catch_up_read_bytes, self.wants)
         if following == offset:
             following = source.delivered_to  # compaction left nothing here
         limit = source.delivered_to

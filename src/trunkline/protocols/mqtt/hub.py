@@ -25,7 +25,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
-from trunkline.broker.mapping import filter_matches
 from trunkline.broker.retained import RetainedFull, RetainedMessages
 from trunkline.clock import Clock
 from trunkline.log.errors import BatchTooLarge, LogError
@@ -317,7 +316,7 @@ class Hub:
             for group in route.groups:
                 group.deliver(run)
         if source is not None:
-            source.delivered_to = messages[-1].offset + 1
+            source.delivered(route.topic, messages[-1].offset)
 
     def _append(self, publications: list[tuple[Route, Message, bytes]], turn: _Turn) -> None:
         by_source: dict[Source, list[tuple[Route, Message, bytes]]] = {}
@@ -533,10 +532,6 @@ class Hub:
             return None
         left_ms = message.expires_ms - self.clock.wall_ms()
         return 0 if left_ms <= 0 else -(-left_ms // 1000)
-
-    def matcher(self, topic_filter: str) -> Callable[[str], bool]:
-        levels = topic_filter.split("/")
-        return lambda name: filter_matches(levels, name.split("/"))
 
     def _run_in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

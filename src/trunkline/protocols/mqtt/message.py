@@ -182,13 +182,29 @@ def traits_of(section: bytes) -> Traits:
     return traits
 
 
-def message_of(record: LightRecord, source: Source | None, default_topic: str) -> Message:
-    """The publication that a record holds."""
-    offset, timestamp_ms, key, value, section = record
+def topic_of(record: LightRecord, default_topic: str) -> str:
+    """The topic name of the publication that a record holds."""
+    topic = traits_of(record[4]).topic
+    if topic is not None:
+        return topic
+    key = record[2]
+    if not key:
+        return default_topic
+    known = _names.get(key)
+    if known is None:
+        if len(_names) >= MAX_REMEMBERED:
+            _names.clear()
+        known = _names[key] = topic_name(key) or ""
+    return known or default_topic
+
+
+_names: dict[bytes, str] = {}  # by record key; empty for a key that is no topic name
+
+
+def message_of(record: LightRecord, source: Source | None, topic: str) -> Message:
+    """The publication that a record holds; `topic` is what `topic_of` said."""
+    offset, timestamp_ms, _, value, section = record
     traits = traits_of(section)
-    topic = traits.topic
-    if topic is None:
-        topic = (topic_name(key) if key else None) or default_topic
     expires_ms = None if traits.expiry_s is None else timestamp_ms + traits.expiry_s * 1000
     return Message(
         topic, value or b"", traits.qos, traits.retain, traits.properties, expires_ms, traits.publisher, source, offset

@@ -11,8 +11,10 @@ outlives its connection. QoS 0 messages are not kept while no member is connecte
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trunkline.broker.mapping import filter_matches
 from trunkline.protocols.mqtt.follower import Follower
 from trunkline.protocols.mqtt.message import Message
 from trunkline.protocols.mqtt.subscription import SHARE_PREFIX, Delivery, Subscription, merge
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
 
 
 class ShareGroup(Follower):
-    __slots__ = ("_next", "connected", "filter", "in_journal", "members", "name")
+    __slots__ = ("_levels", "_next", "connected", "filter", "in_journal", "members", "name")
 
     def __init__(self, hub: Hub, share_name: str, topic_filter: str) -> None:
         super().__init__(hub)
         self.name = f"{SHARE_PREFIX}{share_name}/{topic_filter}"
         self.filter = topic_filter
+        self._levels = topic_filter.split("/")
         self.members: dict[SessionState, Delivery] = {}
         self.connected: list[SessionState] = []
         self.in_journal = False
@@ -116,11 +119,14 @@ class ShareGroup(Follower):
             for member in self.connected
         )
 
+    def wants(self, topic: str) -> bool:
+        return filter_matches(self._levels, topic.split("/"))
+
+    def filters(self) -> Sequence[Sequence[str]]:
+        return (self._levels,)
+
     def take(self, messages: list[Message]) -> int:
-        levels_match = self.hub.matcher(self.filter)
         for index, message in enumerate(messages):
-            if not levels_match(message.topic):
-                continue
             if not message.qos:
                 continue  # it went out when it came, or nobody was there
             if self._divide([message]) == 0:

@@ -6,6 +6,9 @@ producer), the source is `behind`: from then on nothing is offered from memory u
 offered in its order. Only committed records are read, so an open transaction of a Kafka producer holds up what follows it,
 as it does for any reader of committed records.
 
+The last offset of each topic name is known, as far as it was written since the start (`MAX_KNOWN_NAMES`): a session that comes
+back and whose filters match nothing written since its place need not read the log to find that out.
+
 Records that are no publications (control batches, aborted transactions, batches that cannot be decoded) are passed over.
 """
 
@@ -15,21 +18,24 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from trunkline.broker.mapping import filter_matches
 from trunkline.clock import Clock
 from trunkline.log.batch import iter_batches
 from trunkline.log.errors import CorruptBatch, LogError, OffsetOutOfRange
 from trunkline.log.records import LightNewRecord, LightRecord, encode_records, iter_light
 from trunkline.log.store import AbortedTransaction, Appended, Durability, LogStore, TopicPartition
-from trunkline.protocols.mqtt.message import Message, message_of
+from trunkline.protocols.mqtt.message import Message, message_of, topic_of
 
 logger = logging.getLogger(__name__)
 
 _BATCH_TARGET_BYTES = 900 << 10  # under Kafka's default of max.message.bytes; one message may be larger
 _RECORD_OVERHEAD_BYTES = 128
+MAX_KNOWN_NAMES = 100_000
+_RECORDS_PER_MATCH = 0.5  # a filter is matched against a name in the time in which half a record is read
 
 
 class Source:
-    __slots__ = ("_appending", "_changed", "_clock", "_store", "behind", "delivered_to", "tp")
+    __slots__ = ("_appending", "_changed", "_clock", "_last", "_last_from", "_store", "behind", "delivered_to", "tp")
 
     def __init__(self, store: LogStore, clock: Clock, tp: TopicPartition, changed: Callable[[Source], None]) -> None:
         """`changed` is called when the source has fallen behind: someone must read it."""
@@ -41,6 +47,8 @@ class Source:
         bounds = store.bounds(tp)
         self.delivered_to = bounds.last_stable_offset
         self.behind = bounds.last_stable_offset < bounds.high_watermark
+        self._last: dict[str, int] = {}  # topic name -> offset of its last publication
+        self._last_from = self.delivered_to  # from this offset on, `_last` knows every name
         store.watch(tp, self._wake)
 
     def close(self) -> None:
@@ -50,6 +58,36 @@ class Source:
         if not self._appending:
             self.behind = True
             self._changed(self)
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def delivered(self, topic: str, offset: int) -> None:
+        """A publication of this topic, at this offset, was offered to those who follow live."""
+        self.delivered_to = offset + 1
+        last = self._last
+        if topic not in last and len(last) >= MAX_KNOWN_NAMES:
+            last.clear()
+            self._last_from = offset
+        last[topic] = offset
+
+    def nothing_since(self, offset: int, filters: Sequence[Sequence[str]]) -> bool:
+        """Whether it is known that no publication from `offset` on matches any of the filters (each as its levels)."""
+        if offset < self._last_from:
+            return False
+        last = self._last
+        wild = [levels for levels in filters if "+" in levels or levels[-1] == "#"]
+        if any(last.get("/".join(levels), -1) >= offset for levels in filters):
+            return False
+        if not wild:
+            return True
+        if len(last) * len(wild) > (self.delivered_to - offset) * _RECORDS_PER_MATCH:
+            return False  # reading is cheaper than finding out
+        for name, at in last.items():
+            if at >= offset:
+                levels_of_name = name.split("/")
+                if any(filter_matches(levels, levels_of_name) for levels in wild):
+                    return False
+        return True
 
     # -- append ------------------------------------------------------------------------------------------------------
 
@@ -82,10 +120,20 @@ class Source:
 
     # -- read --------------------------------------------------------------------------------------------------------
 
-    async def read(self, offset: int, max_bytes: int) -> tuple[list[Message], int]:
-        """Publications from `offset` on, and the offset that follows them; the same offset at the end of what can be read."""
+    async def read(
+        self, offset: int, max_bytes: int, wanted: Callable[[str], bool] | None = None
+    ) -> tuple[list[Message], int]:
+        """Publications from `offset` on, and the offset that follows them; the same offset at the end of what can be read.
+
+        With `wanted`, only those of topics of which it is true.
+        """
         records, following = await self.read_records(offset, max_bytes)
-        return [message_of(record, self, self.tp.topic) for record in records], following
+        messages: list[Message] = []
+        for record in records:
+            topic = topic_of(record, self.tp.topic)
+            if wanted is None or wanted(topic):
+                messages.append(message_of(record, self, topic))
+        return messages, following
 
     async def read_records(self, offset: int, max_bytes: int) -> tuple[list[LightRecord], int]:
         try:

@@ -291,6 +291,20 @@ class SessionState(Follower):
         link.send(encode_publishes([again], link.version, link.aliases))
         link.sent_messages += 1
 
+    def wants(self, topic: str) -> bool:
+        if topic in self._matches:
+            return self._matches[topic] is not None
+        if matching(self._own(), topic):
+            return True
+        self._remember(topic, None)
+        return False
+
+    def filters(self) -> list[tuple[str, ...]]:
+        return [subscription.levels for subscription in self._own()]
+
+    def _own(self) -> list[Subscription]:
+        return [subscription for subscription in self.subscriptions.values() if subscription.group is None]
+
     def take(self, messages: list[Message]) -> int:
         index, count = 0, len(messages)
         link = self.link
@@ -318,17 +332,19 @@ class SessionState(Follower):
         topic = message.topic
         if topic in self._matches:
             return self._matches[topic]
-        own = [each for each in self.subscriptions.values() if each.group is None]
-        found = matching(own, topic)
+        found = matching(self._own(), topic)
         if any(each.since for each in found) and message.source is not None:
             partition = str(message.source.tp)
             found = [each for each in found if not each.since or message.offset >= each.since.get(partition, 0)]
             return deliveries(found) if found else None
         match = deliveries(found) if found else None
+        self._remember(topic, match)
+        return match
+
+    def _remember(self, topic: str, match: Match | None) -> None:
         if len(self._matches) >= _MAX_REMEMBERED_MATCHES:
             self._matches.clear()
         self._matches[topic] = match
-        return match
 
     def went_live(self) -> None:
         self._matches.clear()
