@@ -35,6 +35,7 @@ _COMMANDS = {
     "mqtt": _Entry("trunkline.cli.mqtt", "mqtt", "Subscribe to MQTT topics and publish to them."),
     "session": _Entry("trunkline.cli.session", "session", "List, show and end MQTT sessions."),
     "retained": _Entry("trunkline.cli.retained", "retained", "List and clear retained MQTT messages."),
+    "pipeline": _Entry("trunkline.cli.pipeline", "pipeline", "Run data pipelines on Spark."),
     "log": _Entry("trunkline.cli.log", "log", "Look into segment files."),
     "config": _Entry("trunkline.cli.config", "config", "Show settings and where each comes from."),
     "bench": _Entry("trunkline.bench.cli", "bench", "Measure a broker, also against Apache Kafka."),

@@ -1,4 +1,4 @@
-"""`trunkline topic`: create, list, describe, alter, delete."""
+"""`trunkline topic`: create, list, describe, alter, delete, archive."""
 
 from __future__ import annotations
 
@@ -12,9 +12,23 @@ from trunkline.client.topics import EARLIEST, LATEST, Topics
 from trunkline.log.store import TopicPartition
 
 
-@click.group
+class _TopicGroup(click.Group):
+    """Imports `archive`, which is a room of its own, only when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), "archive"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "archive":
+            from trunkline.cli.archive import archive
+
+            return archive
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_TopicGroup)
 def topic() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter, delete and archive topics."""
 
 
 @topic.command

@@ -25,13 +25,13 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from trunkline.pipeline import csv_schema, json_schema
 from trunkline.pipeline.avro import AvroError, Decoder, columns, parse_schema
-from trunkline.pipeline.definition import AVRO, CSV, FAIL, JSON, RAW, DefinitionError, Source
+from trunkline.pipeline.definition import AVRO, FAIL, JSON, RAW, DefinitionError, Source
 from trunkline.pipeline.json_schema import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PARSED: Final = "_parsed"
+PARSED: Final = "_parsed"
 _CORRUPT: Final = "_corrupt_record"
 _RECORD_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 FRAME_OPTION: Final = "framing"
@@ -45,14 +45,28 @@ class Parsed:
     """None where nothing can be malformed. It has the headers where the records have."""
 
 
+@dataclass(frozen=True)
+class Decoded:
+    """Records with a column PARSED beside them: null, or null in places, where they are malformed."""
+
+    frame: DataFrame
+    schema: StructType
+    malformed: Column
+    reason: Column
+
+
 def parse(records: DataFrame, source: Source, schema: str | None) -> Parsed:
     """`schema` is the source's, read from its file or inferred."""
     if source.format == RAW:
         return Parsed(records, None)
     assert schema is not None
+    return _split(decode(records, source, schema), source)
+
+
+def decode(records: DataFrame, source: Source, schema: str) -> Decoded:
     if source.format == AVRO:
-        return _parse_avro(records, source, schema)
-    return _parse_text(records, source, struct_of(schema, source.name))
+        return _decode_avro(records, source, schema)
+    return _decode_text(records, source, struct_of(schema, source.name))
 
 
 def struct_of(schema: str, source: str) -> StructType:
@@ -66,7 +80,7 @@ def struct_of(schema: str, source: str) -> StructType:
     return found
 
 
-def _parse_text(records: DataFrame, source: Source, schema: StructType) -> Parsed:
+def _decode_text(records: DataFrame, source: Source, schema: StructType) -> Decoded:
     # Spark only fills the column of corrupt records where the schema has it, and ignores NOT NULL: that is ours to check.
     lenient = StructType([StructField(item.name, item.dataType) for item in schema.fields])
     lenient = lenient.add(_CORRUPT, StringType())
@@ -76,9 +90,9 @@ def _parse_text(records: DataFrame, source: Source, schema: StructType) -> Parse
         parsed = F.from_json(text, lenient, options)
     else:
         parsed = F.from_csv(text, ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in lenient.fields), options)
-    frame = records.withColumn(_PARSED, parsed)
-    missing = [F.col(f"{_PARSED}.`{item.name}`").isNull() for item in schema.fields if not item.nullable]
-    unreadable = F.col("value").isNotNull() & (F.col(_PARSED).isNull() | F.col(f"{_PARSED}.{_CORRUPT}").isNotNull())
+    frame = records.withColumn(PARSED, parsed)
+    missing = [F.col(f"{PARSED}.`{item.name}`").isNull() for item in schema.fields if not item.nullable]
+    unreadable = F.col("value").isNotNull() & (F.col(PARSED).isNull() | F.col(f"{PARSED}.{_CORRUPT}").isNotNull())
     malformed = reduce(lambda one, other: one | other, missing, unreadable)
     about: Columns = {item.name: (item.dataType.simpleString(), not item.nullable) for item in schema.fields}
     separator = source.parse.get("sep", ",")
@@ -88,10 +102,10 @@ def _parse_text(records: DataFrame, source: Source, schema: StructType) -> Parse
 
     is_json = source.format == JSON
     reason = F.udf(explain, StringType(), useArrow=False)(F.col("value"))
-    return _split(frame, source, schema, malformed, reason)
+    return Decoded(frame, schema, malformed, reason)
 
 
-def _parse_avro(records: DataFrame, source: Source, schema: str) -> Parsed:
+def _decode_avro(records: DataFrame, source: Source, schema: str) -> Decoded:
     framed = _framed(source)
     try:
         names = columns(parse_schema(schema))
@@ -105,7 +119,7 @@ def _parse_avro(records: DataFrame, source: Source, schema: str) -> Parsed:
     rows = struct_of(names, source.name)
     decoded = StructType([StructField("row", rows), StructField("reason", StringType())])
 
-    def decode(values: pa.Array) -> pa.Array:
+    def decode_all(values: pa.Array) -> pa.Array:
         import pyarrow
         from pyspark.sql.pandas.types import to_arrow_type
 
@@ -114,11 +128,11 @@ def _parse_avro(records: DataFrame, source: Source, schema: str) -> Parsed:
         kind = to_arrow_type(decoded, timezone="UTC")
         return pyarrow.array([{"row": row, "reason": reason} for row, reason in pairs], type=kind)
 
-    udf = arrow_udf(decode, decoded, ArrowUDFType.SCALAR)
+    udf = arrow_udf(decode_all, decoded, ArrowUDFType.SCALAR)
     # The decoded column is computed once and then only looked into: a filter on it would otherwise decode again.
     frame = records.withColumn("_decoded", udf(F.col("value")))
-    frame = frame.withColumn(_PARSED, F.col("_decoded.row")).withColumn("_reason", F.col("_decoded.reason"))
-    return _split(frame, source, rows, F.col("_reason").isNotNull(), F.col("_reason"))
+    frame = frame.withColumn(PARSED, F.col("_decoded.row")).withColumn("_reason", F.col("_decoded.reason"))
+    return Decoded(frame, rows, F.col("_reason").isNotNull(), F.col("_reason"))
 
 
 def _framed(source: Source) -> bool:
@@ -128,17 +142,15 @@ def _framed(source: Source) -> bool:
     return framing == "confluent"
 
 
-def _split(frame: DataFrame, source: Source, schema: StructType, malformed: Column, reason: Column) -> Parsed:
+def _split(decoded: Decoded, source: Source) -> Parsed:
+    frame, malformed = decoded.frame, decoded.malformed
     headers = ("headers",) if "headers" in frame.columns else ()
-    kept = [F.col(f"{_PARSED}.`{item.name}`").alias(item.name) for item in schema.fields]
+    kept = [F.col(f"{PARSED}.`{item.name}`").alias(item.name) for item in decoded.schema.fields]
     kept += [F.col(name).alias(f"_{name}") for name in (*_RECORD_COLUMNS, *headers)]
     good = frame.where(~malformed)
     if source.on_error == FAIL:
         place = F.concat_ws(" ", F.lit("record"), F.col("topic"), F.col("partition"), F.lit("offset"), F.col("offset"))
         complaint = F.concat(place, F.lit(f" does not fit the schema of source {source.name}"))
         good = frame.where(F.when(malformed, F.raise_error(complaint).cast("boolean")).otherwise(F.lit(True)))
-    bad = frame.where(malformed).select("value", *_RECORD_COLUMNS, *headers, reason.alias("reason"))
+    bad = frame.where(malformed).select("value", *_RECORD_COLUMNS, *headers, decoded.reason.alias("reason"))
     return Parsed(good.select(*kept), bad)
-
-
-__all__ = ["AVRO", "CSV", "Parsed", "parse", "struct_of"]
