@@ -85,7 +85,8 @@ class Stage:
                 failures.append(str(error))
 
         count = 0
-        for count, message in enumerate(messages, 1):
+        for message in messages:
+            count += 1
             producer.produce(
                 topic,
                 message.value,
