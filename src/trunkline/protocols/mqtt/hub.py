@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
@@ -29,19 +28,22 @@ from trunkline.broker.retained import RetainedFull, RetainedMessages
 from trunkline.clock import Clock
 from trunkline.log.errors import BatchTooLarge, LogError
 from trunkline.log.records import LightNewRecord
-from trunkline.log.store import Appended, Durability, LogStore
-from trunkline.protocols.mqtt.codec import OutgoingPublish, Properties, encode_publishes
+from trunkline.log.store import Durability, LogStore
+from trunkline.protocols.mqtt.codec import Properties
 from trunkline.protocols.mqtt.counters import Counters
 from trunkline.protocols.mqtt.keep_alive import KeepAlive
 from trunkline.protocols.mqtt.limits import MqttLimits
 from trunkline.protocols.mqtt.management import Management
 from trunkline.protocols.mqtt.message import Message, header_section, message_of, wire_properties
 from trunkline.protocols.mqtt.packets import Will
+from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.subscription import Route, Routes
+from trunkline.protocols.mqtt.turns import Turn, Turns
 
 if TYPE_CHECKING:
     from trunkline.protocols.mqtt.access import Access
     from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings
+    from trunkline.protocols.mqtt.link import Link
     from trunkline.protocols.mqtt.session import Session
     from trunkline.protocols.mqtt.session_journal import SessionJournal
     from trunkline.protocols.mqtt.sessions import Sessions
@@ -51,46 +53,6 @@ if TYPE_CHECKING:
     from trunkline.protocols.mqtt.state import SessionState
 
 logger = logging.getLogger(__name__)
-
-
-class Run:
-    """Consecutive publications of one topic."""
-
-    __slots__ = ("_shared", "messages", "plain", "source", "top_qos")
-
-    def __init__(self, messages: list[Message], source: Source | None) -> None:
-        self.messages = messages
-        self.source = source
-        self.top_qos = 0
-        self.plain = True  # whether all go out as they came
-        for message in messages:
-            self.top_qos = max(self.top_qos, message.qos)
-            if message.expires_ms is not None:
-                self.plain = False
-        self._shared: dict[tuple[int, bool], bytes] = {}
-
-    def shared(self, version: int, retain_as_published: bool) -> bytes:
-        """The run at QoS 0 for everyone of this version who wants nothing special."""
-        key = (version, retain_as_published)
-        data = self._shared.get(key)
-        if data is None:
-            out: list[OutgoingPublish] = [
-                (m.topic, m.payload, 0, m.retain and retain_as_published, False, 0, m.properties) for m in self.messages
-            ]
-            data = self._shared[key] = encode_publishes(out, version)
-        return data
-
-
-class _Turn:
-    """What waits for the appends of one turn."""
-
-    __slots__ = ("acks", "failed", "open", "then")
-
-    def __init__(self, acks: list[tuple[Session, list[int | bytes]]], then: list[Callable[[bool], None]]) -> None:
-        self.acks = acks
-        self.then = then
-        self.open = 0
-        self.failed = False
 
 
 class Hub:
@@ -123,15 +85,15 @@ class Hub:
         # The turn that is being collected.
         self._publications: list[tuple[Route, Message, bytes]] = []
         self.pending_bytes = 0
-        self._acks: list[Session] = []
+        self._acks: list[Link] = []
         self._then: list[Callable[[bool], None]] = []
         self._needs_disk = False
         self._retained_need_disk = False
-        self._touched: list[Session] = []
-        self._again: list[Session] = []
+        self._touched: list[Link] = []
+        self._again: list[Link] = []
         self._scheduled = False
         self._waiting_for_topic = False
-        self._turns: deque[_Turn] = deque()
+        self._turns = Turns()
         self._changed_flows: dict[SessionState, None] = {}
         self._changed_inbound: dict[SessionState, None] = {}
         self._changed_groups: dict[ShareGroup, None] = {}
@@ -152,17 +114,17 @@ class Hub:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 
-    def touch(self, session: Session) -> None:
+    def touch(self, session: Link) -> None:
         """The session has output, or something that waits and may go on."""
         self._touched.append(session)
         if not self._scheduled:
             self.schedule()
 
-    def pump_again(self, session: Session) -> None:
+    def pump_again(self, session: Link) -> None:
         """The session has more to send in the next turn."""
         self._again.append(session)
 
-    def acknowledge_later(self, session: Session) -> None:
+    def acknowledge_later(self, session: Link) -> None:
         """The session has acknowledgements that must wait for this turn's appends."""
         self._acks.append(session)
         if not self._scheduled:
@@ -224,7 +186,7 @@ class Hub:
                 self._waiting_for_topic = True
                 self._run_in_background(self._create(missing))
                 return
-        turn = _Turn([(session, session.take_acks()) for session in self._acks], self._then)
+        turn = Turn([(session, session.take_acks()) for session in self._acks], self._then)
         self._acks, self._then = [], []
         if self._publications:
             self._store_and_deliver(turn)
@@ -239,12 +201,9 @@ class Hub:
             self._guarded(session, session.flush)
         again, self._again = self._again, []
         self._touched += again
-        if turn.acks or turn.then:
-            self._turns.append(turn)
-            if turn.open == 0:
-                self._release()
+        self._turns.add(turn)
 
-    def _guarded(self, session: Session, work: Callable[[], None]) -> None:
+    def _guarded(self, session: Link, work: Callable[[], None]) -> None:
         """One session's trouble is its own: the others' output and acknowledgements must not suffer."""
         try:
             work()
@@ -285,7 +244,7 @@ class Hub:
         self._waiting_for_topic = False
         self.schedule()
 
-    def _store_and_deliver(self, turn: _Turn) -> None:
+    def _store_and_deliver(self, turn: Turn) -> None:
         publications, self._publications = self._publications, []
         self.pending_bytes = 0
         self._append(publications, turn)
@@ -302,7 +261,7 @@ class Hub:
         waiting, stored = self.bindings.flush()
         turn.failed = turn.failed or not stored
         for future in waiting:
-            self._wait(turn, future)
+            self._turns.wait_for(turn, future)
 
     def offer(self, route: Route, messages: list[Message]) -> None:
         """Hand consecutive messages of one topic to those who follow live."""
@@ -318,7 +277,7 @@ class Hub:
         if source is not None:
             source.delivered(route.topic, messages[-1].offset)
 
-    def _append(self, publications: list[tuple[Route, Message, bytes]], turn: _Turn) -> None:
+    def _append(self, publications: list[tuple[Route, Message, bytes]], turn: Turn) -> None:
         by_source: dict[Source, list[tuple[Route, Message, bytes]]] = {}
         retain_disk = False
         for item in publications:
@@ -336,7 +295,7 @@ class Hub:
             self._append_to(source, items, turn)
         self._retained_need_disk = self._retained_need_disk or retain_disk
 
-    def _append_to(self, source: Source, items: list[tuple[Route, Message, bytes]], turn: _Turn) -> None:
+    def _append_to(self, source: Source, items: list[tuple[Route, Message, bytes]], turn: Turn) -> None:
         records: list[LightNewRecord] = [(route.key, message.payload, section, -1) for route, message, section in items]
         size_bytes = 0
         acknowledged = False
@@ -360,27 +319,9 @@ class Hub:
         for _, message, _ in items:
             message.offset = offset
             offset += 1
-        self._wait(turn, future)
+        self._turns.wait_for(turn, future)
 
-    def _wait(self, turn: _Turn, future: asyncio.Future[Appended]) -> None:
-        if not future.done():
-            turn.open += 1
-            future.add_done_callback(lambda done: self._stored(turn, done))
-        elif future.cancelled() or future.exception() is not None:
-            turn.failed = True
-
-    def _wait_for(
-        self, turn: _Turn, flush: Callable[[Durability], asyncio.Future[Appended]], durability: Durability
-    ) -> None:
-        try:
-            future = flush(durability)
-        except LogError as error:
-            logger.error("could not write the state of sessions: %s", error)
-            turn.failed = True
-            return
-        self._wait(turn, future)
-
-    def _write_sessions(self, turn: _Turn) -> None:
+    def _write_sessions(self, turn: Turn) -> None:
         for state in self._changed_flows:
             self.journal.put_flow(state)
         for group in self._changed_groups:
@@ -396,31 +337,11 @@ class Hub:
         if self.retained.dirty:
             durability = Durability.DISK if self._retained_need_disk else Durability.OS
             self._retained_need_disk = False
-            self._wait_for(turn, self.retained.flush, durability)
+            self._turns.wait(turn, lambda: self.retained.flush(durability))
         needs_disk, self._needs_disk = self._needs_disk, False
         if self.journal.dirty:
-            self._wait_for(turn, self.journal.flush, Durability.DISK if needs_disk else Durability.OS)
-
-    def _stored(self, turn: _Turn, future: asyncio.Future[Appended]) -> None:
-        turn.open -= 1
-        if future.cancelled() or future.exception() is not None:
-            turn.failed = True
-            logger.error("publications are not stored: %s", "cancelled" if future.cancelled() else future.exception())
-        if turn.open == 0:
-            self._release()
-
-    def _release(self) -> None:
-        """Let acknowledgements go, oldest turn first, as far as the turns are stored."""
-        turns = self._turns
-        while turns and turns[0].open == 0:
-            turn = turns.popleft()
-            for session, acks in turn.acks:
-                if turn.failed:
-                    session.storage_failed()
-                else:
-                    session.send_acks(acks)
-            for then in turn.then:
-                then(not turn.failed)
+            wanted = Durability.DISK if needs_disk else Durability.OS
+            self._turns.wait(turn, lambda: self.journal.flush(wanted))
 
     # -- retained ------------------------------------------------------------------------------------------------------
 

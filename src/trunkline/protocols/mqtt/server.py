@@ -25,7 +25,8 @@ from trunkline.protocols.mqtt.access import Access
 from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings
 from trunkline.protocols.mqtt.hub import Hub
 from trunkline.protocols.mqtt.limits import MqttLimits
-from trunkline.protocols.mqtt.session import Phase, Session
+from trunkline.protocols.mqtt.link import Phase
+from trunkline.protocols.mqtt.session import Session
 from trunkline.protocols.mqtt.session_journal import SessionJournal
 from trunkline.protocols.mqtt.sessions import Sessions
 from trunkline.protocols.mqtt.sources import Sources

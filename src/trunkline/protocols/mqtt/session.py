@@ -5,8 +5,7 @@
 
 Rules it keeps:
 - Until CONNACK is sent, nothing else is; what the client sends meanwhile waits, unread beyond one read.
-- Nothing is written to the socket while packets are being handled: output is collected and written at the end of the turn,
-  after what it depends on (see `hub`).
+- Nothing is written to the socket while packets are being handled (see `link`).
 - PUBACK and PUBREC leave when the publication is on disk; PUBCOMP of a session that is kept, when it is on disk that the
   identifier is free.
 - A violation closes this connection, with a reason where the version has one, and touches nothing else.
@@ -15,8 +14,7 @@ Rules it keeps:
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import (
@@ -28,15 +26,14 @@ from trunkline.protocols.mqtt.codec import (
     Properties,
     TopicAliases,
     encode,
-    encode_acknowledgements,
 )
 from trunkline.protocols.mqtt.handshake import Handshake
+from trunkline.protocols.mqtt.link import Link, Outlet, Phase
 from trunkline.protocols.mqtt.message import Message, header_section, wire_properties
 from trunkline.protocols.mqtt.packets import (
     PUBACK,
     PUBCOMP,
     PUBREC,
-    PUBREL,
     V5,
     V311,
     Auth,
@@ -61,42 +58,14 @@ if TYPE_CHECKING:
     from trunkline.protocols.mqtt.subscription import Route
 
 
-class Outlet(Protocol):
-    """What a session asks of its connection."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def close(self) -> None:
-        """Close once what was written is sent."""
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def unsent_bytes(self) -> int: ...
-
-
-class Phase(IntEnum):
-    NEW = 0
-    AUTHENTICATING = 1
-    CONNECTING = 2
-    CONNECTED = 3
-    CLOSED = 4
-
-
-class Session:
-    __slots__ = ("_acks", "_handshake", "_held", "_hub", "_out", "_outlet", "_parser", "_releases", "_sections",
-                 "_send_will", "_touched", "_unacknowledged", "administrator", "aliases", "answers_due", "client_id",
-                 "client_max_packet_bytes", "keep_alive_ms", "last_active_ms", "particular", "paused", "peer", "phase",
-                 "sent_messages", "state", "user_name", "version")  # fmt: skip
+class Session(Link):
+    __slots__ = ("_handshake", "_held", "_parser", "_sections", "_send_will", "administrator", "aliases", "answers_due",
+                 "client_max_packet_bytes", "keep_alive_ms", "last_active_ms", "particular", "state",
+                 "user_name", "version")  # fmt: skip
 
     def __init__(self, hub: Hub, outlet: Outlet, peer: str) -> None:
-        self._hub = hub
-        self._outlet = outlet
-        self.peer = peer
-        self.phase = Phase.NEW
+        super().__init__(hub, outlet, peer)
         self.version = 0
-        self.client_id = ""
         self.user_name: str | None = None
         self.administrator = False
         self.state: SessionState | None = None
@@ -105,23 +74,16 @@ class Session:
         self.particular = False  # whether its PUBLISH packets differ from everyone else's
         self.keep_alive_ms = 0.0
         self.last_active_ms = hub.clock.monotonic_ms()
-        self.paused = False  # the socket does not take more
-        self.sent_messages = 0
         self.answers_due = 0  # to SUBSCRIBE and UNSUBSCRIBE: retained messages come after them
         self._parser = Parser(max_packet_bytes=hub.limits.max_packet_bytes, topic_alias_maximum=hub.limits.topic_alias_maximum)  # fmt: skip
         self._handshake: Handshake | None = None
         self._held: list[ParserEvent] | None = None
         self._send_will = True
-        self._out: list[bytes] = []
-        self._touched = False
-        self._acks: list[int | bytes] = []
-        self._releases: list[int] = []
-        self._unacknowledged = 0  # publications of the client, QoS 1 and 2, that are not complete
         self._sections: dict[int, bytes] = {}
 
-    @property
-    def ready(self) -> bool:
-        return self.phase is Phase.CONNECTED
+    def pump(self) -> None:
+        if self.state is not None and self.phase is Phase.CONNECTED:
+            self.state.pump()
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -328,7 +290,6 @@ class Session:
         self.lost()
 
     def abandon(self) -> None:
-        """Something is wrong with this connection that is our fault: close it without another word."""
         self._outlet.close()
         self.lost()
 
@@ -434,44 +395,6 @@ class Session:
             self._hub.inbound_changed(state)
         self._acknowledge(PUBCOMP << 16 | packet_id)
 
-    # -- acknowledgements to the client --------------------------------------------------------------------------------
-
-    def _acknowledge(self, ack: int | bytes) -> None:
-        """Send this when the turn is stored: a kind and a packet identifier, or a whole packet."""
-        if not self._acks:
-            self._hub.acknowledge_later(self)
-        self._acks.append(ack)
-
-    def take_acks(self) -> list[int | bytes]:
-        acks, self._acks = self._acks, []
-        return acks
-
-    def send_acks(self, acks: list[int | bytes]) -> None:
-        if self.phase is not Phase.CONNECTED:
-            return
-        position, count = 0, len(acks)
-        while position < count:
-            first = acks[position]
-            if isinstance(first, bytes):
-                self._out.append(first)
-                position += 1
-                continue
-            kind = first >> 16
-            end = position
-            packet_ids: list[int] = []
-            while end < count:
-                ack = acks[end]
-                if isinstance(ack, bytes) or ack >> 16 != kind:
-                    break
-                packet_ids.append(ack & 0xFFFF)
-                end += 1
-            position = end
-            self._out.append(encode_acknowledgements(kind, packet_ids))
-            if kind != PUBREC:
-                self._unacknowledged -= len(packet_ids)
-        if not self._touched:
-            self.flush()
-
     # -- acknowledgements from the client ------------------------------------------------------------------------------
 
     def _client_acknowledged(self, packet: PubAck) -> None:
@@ -494,10 +417,6 @@ class Session:
             self.send(encode(PubRel(packet_id, reason), self.version))
         if state.persistent:
             self._hub.flow_changed(state)
-
-    def send_release(self, packet_id: int) -> None:
-        self._releases.append(packet_id)
-        self._touch()
 
     def _client_completed(self, packet: PubComp) -> None:
         state = self.state
@@ -547,59 +466,3 @@ class Session:
                 self.storage_failed()
 
         self._hub.after_stored(then)
-
-    # -- out -----------------------------------------------------------------------------------------------------------
-
-    def send(self, data: bytes) -> None:
-        """Write at the end of the turn."""
-        self._out.append(data)
-        if not self._touched:
-            self._touched = True
-            self._hub.touch(self)
-
-    def _touch(self) -> None:
-        if not self._touched:
-            self._touched = True
-            self._hub.touch(self)
-
-    def flush(self) -> None:
-        """Write what was collected. Called by the hub at the end of a turn."""
-        self._touched = False
-        if self.phase is Phase.CLOSED:
-            self._releases = []
-            self._out = []
-            return
-        if self._releases:
-            self._out.append(encode_acknowledgements(PUBREL, self._releases))
-            self._releases = []
-        out = self._out
-        if not out:
-            return
-        self._out = []
-        data = out[0] if len(out) == 1 else b"".join(out)
-        counters = self._hub.counters
-        counters.bytes_sent += len(data)
-        counters.messages_sent += self.sent_messages
-        self.sent_messages = 0
-        self._outlet.write(data)
-
-    def pump(self) -> None:
-        if self.state is not None and self.phase is Phase.CONNECTED:
-            self.state.pump()
-
-    def congested(self) -> bool:
-        """Whether QoS 0 messages are to be dropped: the client does not take what it has been sent."""
-        if not self.paused:
-            return False
-        hub = self._hub
-        return (
-            self._outlet.unsent_bytes() > hub.limits.max_unsent_bytes
-            or hub.unsent_bytes > hub.limits.max_unsent_bytes_total
-        )
-
-    def pause_writing(self) -> None:
-        self.paused = True
-
-    def resume_writing(self) -> None:
-        self.paused = False
-        self._touch()

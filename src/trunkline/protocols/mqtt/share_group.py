@@ -20,7 +20,8 @@ from trunkline.protocols.mqtt.message import Message
 from trunkline.protocols.mqtt.subscription import SHARE_PREFIX, Delivery, Subscription, merge
 
 if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.hub import Hub, Run
+    from trunkline.protocols.mqtt.hub import Hub
+    from trunkline.protocols.mqtt.run import Run
     from trunkline.protocols.mqtt.state import SessionState
 
 

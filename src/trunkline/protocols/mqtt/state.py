@@ -26,7 +26,8 @@ from trunkline.protocols.mqtt.subscription import Delivery, Subscription, Target
 from trunkline.protocols.mqtt.window import AWAIT_PUBCOMP, UNKEPT, Inflight, Window
 
 if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.hub import Hub, Run
+    from trunkline.protocols.mqtt.hub import Hub
+    from trunkline.protocols.mqtt.run import Run
     from trunkline.protocols.mqtt.session import Session
     from trunkline.protocols.mqtt.share_group import ShareGroup
 
