@@ -1,7 +1,8 @@
 """One client per process and broker, so that the tasks of a stream do not connect anew for every batch.
 
 Spark's Python workers are forked and used again; a client that was made before a fork belongs to the parent, so clients
-are kept by process. A client whose connection is lost opens another by itself.
+are kept by process. A client whose connection is lost opens another by itself. What it remembers of the cluster is dropped
+when it is handed out again: a topic may have grown, or been made anew, since the last batch.
 
 Limit: `MAX_CLIENTS` per process; the oldest is closed.
 """
@@ -24,5 +25,6 @@ def client_for(bootstrap: str, request_timeout_ms: int) -> Client:
         while len(_clients) >= MAX_CLIENTS:
             _clients.pop(next(iter(_clients))).close()
         client = Client(bootstrap, client_id="trunkline-spark", timeout_ms=request_timeout_ms)
+    client.forget()
     _clients[key] = client
     return client

@@ -11,7 +11,9 @@ The application is the query's id, which Spark keeps in the checkpoint.
 
 So a task that is repeated, for whichever reason and however often, writes its rows once, provided that the same rows come
 to the same task when Spark replays a batch. That holds for the same plan with the same number of tasks. The mark notes how
-many rows and bytes the task wrote, and a task that comes back with others is refused: the batch was divided in another way.
+many rows and bytes the task wrote, and a task that comes back with others fails: the batch was divided in another way. By
+then other tasks, which had not written this batch before, may have written rows that are there already. A task has no way
+to know of that, because Spark does not tell it how many tasks there are.
 
 Marks are committed offsets and expire like those of any group: a query that was stopped in the middle of a batch for longer
 than the broker's `offsets_retention_ms` (7 days) may write what it wrote of that batch again.
