@@ -253,8 +253,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._session is not None and self._session.paused:
             transport.abort()
             return
+        if transport.get_write_buffer_size():
+            transport.close()
+            return
+        try:
+            transport.write_eof()
+        except OSError:  # the client has reset the connection
+            transport.abort()
+            return
         self._lingering = True
-        transport.write_eof()
         transport.resume_reading()
         asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
 
