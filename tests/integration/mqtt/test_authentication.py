@@ -121,6 +121,17 @@ def test_reauthentication(wire: Wire, method: str, data: bytes, outcome: int) ->
         wire.closed(outcome, 0x8C)
 
 
+@mqtt5("MQTT-3.15.2-2", "MQTT-3.15.2-3")
+def test_auth_fits_the_clients_maximum_packet_size(strict: RestartableMqttBroker) -> None:
+    limit = 30
+    with Wire(strict.port, V5, max_packet_bytes=limit) as wire:
+        asked = properties(authentication_method="PLAIN", maximum_packet_size=limit)
+        wire.send(Connect(V5, "c", properties=asked))
+        wire.receive(Auth)
+        wire.send(plain(PLAIN))
+        assert wire.receive(ConnAck).reason_code == 0
+
+
 @mqtt5("MQTT-3.15.2-1")
 def test_an_undefined_auth_reason_closes_the_connection(wire: Wire) -> None:
     wire.connect("c", properties=properties(authentication_method="PLAIN", authentication_data=PLAIN))

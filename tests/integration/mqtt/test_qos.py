@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.integration.mqtt.brokers import MqttBroker
 from tests.integration.mqtt.conftest import ClientFactory
-from tests.integration.mqtt.wire import Wire, properties
+from tests.integration.mqtt.wire import Closed, Wire, properties
 from trunkline.protocols.mqtt.packets import (
     V5,
     PingReq,
@@ -117,7 +118,6 @@ def _encoded(message: Publish) -> bytes:
 
 
 def _drain_until_closed(wire: Wire, reason_code: int) -> None:
-    from tests.integration.mqtt.wire import Closed
     from trunkline.protocols.mqtt.packets import Disconnect
 
     try:
@@ -168,6 +168,67 @@ def test_a_message_over_the_clients_maximum_packet_size_is_skipped(client: Clien
     publisher.publish(topic, b"small", qos)
     assert subscriber.take().payload == b"small"
     subscriber.quiet()
+
+
+@mqtt5(
+    "MQTT-3.4.2-2", "MQTT-3.4.2-3", "MQTT-3.5.2-2", "MQTT-3.5.2-3", "MQTT-3.6.2-2", "MQTT-3.6.2-3", "MQTT-3.7.2-2",
+    "MQTT-3.7.2-3", "MQTT-3.9.2-1", "MQTT-3.9.2-2", "MQTT-3.11.2-1", "MQTT-3.11.2-2", "MQTT-3.14.2-3", "MQTT-3.14.2-4",
+    "MQTT-3.2.2-19", "MQTT-3.2.2-20", "MQTT-3.1.2-24",
+)  # fmt: skip
+@pytest.mark.ours_only("Mosquitto's CONNACK is larger")
+def test_every_answer_fits_the_clients_maximum_packet_size(
+    mqtt: MqttBroker, client: ClientFactory, unique: Callable[[str], str]
+) -> None:
+    """No reason string and no user property makes a packet larger than this client takes; its parser would refuse."""
+    limit, topic = 30, unique("t")[:10]
+    with Wire(mqtt.port, V5, max_packet_bytes=limit) as wire:
+        wire.connect(unique("small"), properties=properties(maximum_packet_size=limit))
+        wire.subscribe(topic, 2)
+        wire.subscribe("a/#/b", 2)
+        client(V5).publish(topic, b"x", 2)
+        assert wire.take().payload == b"x"
+        for qos in (1, 2):
+            wire.publish("nobody", b"x", qos)
+        wire.unsubscribe(topic)
+        wire.unsubscribe("never/subscribed")
+        wire.quiet()
+        wire.send_raw(b"\x00\x00")
+        wire.closed(0x81, 0x82)
+
+
+@mqtt311("MQTT-4.6.0-2", "MQTT-4.6.0-3", "MQTT-4.6.0-4", "MQTT-4.6.0-6")
+@mqtt5("MQTT-4.6.0-2", "MQTT-4.6.0-3", "MQTT-4.6.0-4")
+def test_the_broker_too_answers_in_order(client: ClientFactory, version: int, topic: str) -> None:
+    """The standard asks it of clients; a broker that did otherwise would break the order of what it forwards."""
+    count = 20
+    publisher, subscriber = client(version), client(version)
+    publisher.send(*[Publish(topic, b"", 1, False, False, number) for number in range(count, 0, -1)])
+    assert [publisher.receive(PubAck).packet_id for _ in range(count)] == list(range(count, 0, -1))
+    publisher.send(*[Publish(topic, b"", 2, False, False, number) for number in range(count, 0, -1)])
+    assert [publisher.receive(PubRec).packet_id for _ in range(count)] == list(range(count, 0, -1))
+    publisher.send(*[PubRel(number) for number in range(count, 0, -1)])
+    assert [publisher.receive(PubComp).packet_id for _ in range(count)] == list(range(count, 0, -1))
+    subscriber.subscribe(topic, 2)
+    for number in range(10):
+        publisher.publish(topic, b"%d" % number, 2)
+    got = [subscriber.receive(Publish) for _ in range(10)]
+    subscriber.send(*[PubRec(message.packet_id) for message in got])
+    assert [subscriber.receive(PubRel).packet_id for _ in range(10)] == [message.packet_id for message in got]
+
+
+@mqtt311("MQTT-3.3.5-2")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_publication_that_is_not_allowed_is_acknowledged_or_the_connection_closed(
+    client: ClientFactory, qos: int
+) -> None:
+    publisher, watcher = client(), client()
+    watcher.subscribe("$SYS/broker/forged", 2)
+    publisher.send(Publish("$SYS/broker/forged", b"x", qos, False, False, 5))
+    try:
+        assert isinstance(publisher.receive_any(), PubAck if qos == 1 else PubRec)
+    except Closed:
+        pass
+    watcher.quiet()
 
 
 @mqtt5("MQTT-3.2.2-15")

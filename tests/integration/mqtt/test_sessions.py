@@ -150,7 +150,7 @@ def test_a_session_without_expiry_ends_with_its_connection(client: ClientFactory
 
 @mqtt311("MQTT-4.4.0-1", "MQTT-3.3.1-1", "MQTT-2.3.1-4", "MQTT-4.3.2-1", "MQTT-4.3.3-1", "MQTT-4.6.0-1")
 @mqtt5("MQTT-4.4.0-1", "MQTT-3.3.1-1", "MQTT-2.2.1-4", "MQTT-4.3.2-1", "MQTT-4.3.2-2", "MQTT-4.3.2-3", "MQTT-4.3.3-3")
-@mqtt5("MQTT-4.3.3-1", "MQTT-4.3.3-2")
+@mqtt5("MQTT-4.3.3-1", "MQTT-4.3.3-2", "MQTT-4.6.0-1")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_unacknowledged_messages_are_sent_again_with_their_identifiers_dup_and_order(
     returning: Returning, client: ClientFactory, topic: str, qos: int

@@ -60,7 +60,14 @@ def properties(
 
 
 class Wire:
-    def __init__(self, port: int, version: int = V311, *, topic_alias_maximum: int = 0) -> None:
+    def __init__(
+        self,
+        port: int,
+        version: int = V311,
+        *,
+        topic_alias_maximum: int = 0,
+        max_packet_bytes: int = MAX_PACKET_BYTES,
+    ) -> None:
         self.version = version
         self.connack: ConnAck | None = None
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
@@ -68,7 +75,7 @@ class Wire:
         self._parser = Parser(
             server_side=False,
             version=version,
-            max_packet_bytes=MAX_PACKET_BYTES,
+            max_packet_bytes=max_packet_bytes,
             topic_alias_maximum=topic_alias_maximum,
         )
         self._packets: deque[Packet] = deque()
