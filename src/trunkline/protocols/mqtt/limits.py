@@ -18,6 +18,7 @@ class MqttLimits:
     max_inflight_messages: int = 4_096  # unacknowledged publications to a client whose session ends with its connection
     max_stored_inflight_messages: int = 256  # … to a client whose session outlives it; also on disk
     max_queued_messages: int = 1_000  # per session, of topics that are not stored: more are dropped and counted
+    max_queued_retained: int = 1_000_000  # names per session that wait to be sent: more are dropped and counted
     max_unsent_bytes: int = 32 << 20  # per connection: QoS 0 messages beyond it are dropped and counted
     max_unsent_bytes_total: int = 512 << 20  # on all connections
     refused_filters: tuple[str, ...] = ()  # subscriptions that one of these covers: 0x80, which does not say why

@@ -326,7 +326,9 @@ class Sessions:
         if names:
             if state.retained is None:
                 state.retained = deque()
-            state.retained.extend(names)
+            room = self._hub.limits.max_queued_retained - len(state.retained)
+            state.retained.extend(names[:room])
+            state.drop(max(0, len(names) - room))
 
     def unsubscribe(self, state: SessionState, name: str) -> bool:
         """False if there was no such subscription."""

@@ -247,7 +247,11 @@ class SessionState(Follower):
 
     def blocked(self) -> bool:
         link = self.link
-        return link is None or not link.ready or link.paused or (self.window.full() and not self._resend)
+        return link is None or not link.ready or link.paused or self._unacknowledged() >= self.window.limit
+
+    def _unacknowledged(self) -> int:
+        """What this connection has been sent and has not completed: what it has not been sent again does not count."""
+        return len(self.window) - len(self._resend)
 
     def must_prepare(self) -> bool:
         return bool(self._resend)
@@ -256,8 +260,8 @@ class SessionState(Follower):
         """Send again what the last connection left unacknowledged, in the same order [MQTT-4.4.0-1, MQTT-4.6.0-1]."""
         while self._resend:
             link = self.link
-            if link is None or link.paused:
-                return False
+            if link is None or link.paused or self._unacknowledged() >= self.window.limit:
+                return False  # the client may have come back with a smaller Receive Maximum
             packet_id = self._resend[0]
             entry = self.window.entries.get(packet_id)
             if entry is not None:
