@@ -99,9 +99,11 @@ def rendered(document: str) -> str:
             where = ", ".join(f"`{test}`" for test in _shortened(tests)) if tests else ""
             lines.append(f"| {statement} | {where or (said if said.startswith(NOT_APPLICABLE) else MISSING)} |")
         section = "\n".join(lines) + "\n"
-        pattern = rf"^### Statements of MQTT {re.escape(version)}\n.*?(?=^##|\Z)"
-        replaced, count = re.subn(pattern, lambda _, new=section: f"{new}\n", document, flags=re.M | re.S)
-        document = replaced if count else f"{document.rstrip()}\n\n{section}"
+        found = re.search(rf"^### Statements of MQTT {re.escape(version)}\n.*?(?=^##|\Z)", document, re.M | re.S)
+        if found is None:
+            document = f"{document.rstrip()}\n\n{section}"
+        else:
+            document = f"{document[: found.start()]}{section}\n{document[found.end() :]}"
     return document.rstrip() + "\n"
 
 
@@ -112,7 +114,12 @@ def _shortened(tests: list[str]) -> list[str]:
 def main() -> int:
     document = DOCUMENT.read_text()
     wanted = rendered(document)
-    missing = [f"{version} {statement}" for version, rows in tables(wanted).items() for statement, said in rows.items() if said == MISSING]
+    missing = [
+        f"{version} {statement}"
+        for version, rows in tables(wanted).items()
+        for statement, said in rows.items()
+        if said == MISSING
+    ]
     for each in missing:
         print(f"no test and no reason: {each}")
     if "--check" in sys.argv:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Literal
 
 import aiomqtt
 import pytest
@@ -25,7 +26,7 @@ def test_async_for_sees_every_message_in_order(
 ) -> None:
     async def scenario() -> list[tuple[str, object, int]]:
         port = mqtt.ws_port if transport == "websockets" else mqtt.port
-        over = "websockets" if transport == "websockets" else "tcp"
+        over: Literal["tcp", "websockets"] = "websockets" if transport == "websockets" else "tcp"
         async with (
             aiomqtt.Client(HOST, port, protocol=protocol, transport=over) as subscriber,
             aiomqtt.Client(HOST, port, protocol=protocol, transport=over) as publisher,

@@ -65,7 +65,7 @@ def test_sessions_are_listed_shown_and_ended(commands: Commands) -> None:
     assert [each["filter"] for each in shown["subscriptions"]] == ["a/+", "b/#"]
     assert shown["records_behind"] == 1
     assert "listed" in commands.run("session", "list", "list")
-    commands.run("session", "kill", "listed")
+    commands.run("session", "kill", "listed", "--yes")
     assert "there is no session listed" in commands.run("session", "show", "listed", code=1)
 
 

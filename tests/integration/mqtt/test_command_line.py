@@ -51,6 +51,6 @@ def test_session_list_show_and_kill(
     wire.subscribe(f"{topic}/#", 1)
     assert name in trunkline(mqtt, "session", "list", name)
     assert f"{topic}/#" in trunkline(mqtt, "session", "show", name)
-    trunkline(mqtt, "session", "kill", name)
+    trunkline(mqtt, "session", "kill", name, "--yes")
     wire.closed(0x98)
     assert name not in trunkline(mqtt, "session", "list", name)

@@ -16,9 +16,9 @@ mqtt311 = pytest.mark.mqtt311
 mqtt5 = pytest.mark.mqtt5
 
 
-def kept(version: int, **more: int) -> Properties | None:
+def kept(version: int) -> Properties | None:
     """What makes a session outlive its connection; in 3.1.1 that is CleanSession 0 alone."""
-    return properties(session_expiry_interval=600, **more) if version == V5 else None
+    return properties(session_expiry_interval=600) if version == V5 else None
 
 
 class Returning:
@@ -27,8 +27,8 @@ class Returning:
     def __init__(self, client: ClientFactory, version: int, name: str) -> None:
         self._client, self._version, self._name = client, version, name
 
-    def connect(self, *, present: bool, **more: int) -> Wire:
-        wire = self._client(self._version, self._name, clean_start=False, properties=kept(self._version, **more))
+    def connect(self, *, present: bool) -> Wire:
+        wire = self._client(self._version, self._name, clean_start=False, properties=kept(self._version))
         assert wire.connack is not None
         assert wire.connack.session_present is present
         return wire
