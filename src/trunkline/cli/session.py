@@ -94,13 +94,17 @@ def show(client: MqttClient, *, client_id: str, as_json: bool) -> None:
 
 @session.command
 @click.argument("client_ids", nargs=-1, required=True, metavar="CLIENT...")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @mqtt_options
-def kill(client: MqttClient, *, client_ids: tuple[str, ...]) -> None:
-    """End sessions, and close their connections.
+def kill(client: MqttClient, *, client_ids: tuple[str, ...], yes: bool) -> None:
+    """End sessions, and close their connections. What they had not taken yet stays in the log.
 
     \b
     trunkline session kill sensor-7
+    trunkline session kill sensor-7 sensor-8 --yes
     """
+    if not yes:
+        click.confirm(f"end {', '.join(client_ids)}?", abort=True)
     for client_id in client_ids:
         client.manage("kill", client_id=client_id)
         remark(f"ended {client_id}")
