@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unit lint format bench crash generate lock clean
+.PHONY: help setup run demo test unit lint format bench crash generate lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -38,6 +38,11 @@ setup: $(VENV)/.dev ## Install everything the tests need
 
 run: $(VENV)/.core ## Start a broker with its log in ./trunkline-data
 	@$(BIN)/trunkline serve
+
+demo: $(VENV)/.dev ## Show two pipelines at work, live: IoT alerts and event sourcing; under three minutes
+	@sh tools/system_packages.sh java
+	@$(BIN)/python examples/pipelines/demo.py
+	@echo "==> done. Next: examples/pipelines/README.md, docs/pipelines.md"
 
 test: setup ## Run every test
 	@echo "==> running the tests ($(WORKERS) at a time)"

@@ -65,11 +65,10 @@ def route(documents: DataFrame, rules: Iterable[Rule], rest: Rule, dead_letters:
     """What to write: key, value, headers, topic. The log is read once, whatever the number of rules."""
     header = f.expr("cast(get(filter(headers, h -> h.key = 'content-type'), 0).value AS string)")
     known = documents.withColumn("content_type", header)
-    judged = known.withColumn("parsed", parsed(f.col("value"), f.col("content_type"), FIELDS)).selectExpr(
-        "*",
-        "parsed.document.*",  # so that the rules can name the fields
-        "CASE WHEN parsed.document.id IS NULL THEN coalesce(parsed.reason, 'there is no id') END AS reason",
+    judged = parsed(known, FIELDS).withColumn(
+        "reason", f.expr("CASE WHEN document.id IS NULL THEN coalesce(reason, 'there is no id') END")
     )
+    judged = judged.select("*", "document.*")  # so that the rules can name the fields
     matched = ", ".join(f"CASE WHEN {rule.when} THEN {_target(rule.topic, rule.content_type)} END" for rule in rules)
     chosen = judged.selectExpr("*", f"array_compact(array({matched})) AS matched").selectExpr(
         "*",
@@ -77,7 +76,7 @@ def route(documents: DataFrame, rules: Iterable[Rule], rest: Rule, dead_letters:
                          WHEN size(matched) = 0 THEN array({_target(rest.topic, rest.content_type)})
                          ELSE matched END) AS target""",
     )
-    converted = written(f.col("parsed.document"), f.col("target.format"), FIELDS)
+    converted = written(f.col("document"), f.col("target.format"), FIELDS)
     place = "concat(topic, '-', partition, ' at ', offset)"
     dead_headers = f"array_union(headers, array({_header('reason', 'reason')}, {_header('came-from', place)}))"
     return chosen.select(

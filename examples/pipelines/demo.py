@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from stage import PATIENCE_SECONDS, Message, Stage, opened
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 DEFAULT_CHART = "trunkline-demo.svg"
 PACE_SECONDS = 0.15

@@ -12,39 +12,46 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.functions import pandas_udf
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 JSON, CSV, AVRO = "application/json", "text/csv", "application/avro"
 FORMATS = (JSON, CSV, AVRO)
 _AVRO_TYPES = {"BIGINT": "long", "INT": "int", "STRING": "string", "BOOLEAN": "boolean", "DOUBLE": "double"}
 
 
-def parsed(value: Column, content_type: Column, fields: Mapping[str, str]) -> Column:
-    """A struct of `document` (null when there is none) and `reason` (null when there is one).
+def parsed(records: DataFrame, fields: Mapping[str, str]) -> DataFrame:
+    """The records with two columns more: `document`, null when there is none, and `reason`, null when there is one.
 
-    `fields` are the document's fields with their SQL types.
+    The format is in the column `content_type`; `fields` are the document's fields with their SQL types. Each format has
+    a column of its own on the way: an expression that is used by several others is then computed once.
     """
-    text = value.cast("string")
-    problem = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_problem"}
-    schema = ", ".join(f"{name} {kind}" for name, kind in fields.items())
-    as_json = f.from_json(f.when(content_type == JSON, text), f"{schema}, _problem STRING", problem)
-    as_csv = f.from_csv(f.when(content_type == CSV, text), f"{schema}, _problem STRING", problem)
-    as_avro = _avro_decoder(fields)(f.when(content_type == AVRO, value))
-    document = f.when(content_type == JSON, _only(as_json, fields)).when(content_type == CSV, _only(as_csv, fields))
-    document = document.when(content_type == AVRO, _only(as_avro, fields))
+    value, content_type = f.col("value"), f.col("content_type")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_problem"}
+    schema = ", ".join(f"{name} {kind}" for name, kind in fields.items()) + ", _problem STRING"
+    attempts = records.withColumns(
+        {
+            "_json": f.from_json(f.when(content_type == JSON, value.cast("string")), schema, options),
+            "_csv": f.from_csv(f.when(content_type == CSV, value.cast("string")), schema, options),
+            "_avro": _avro_decoder(fields)(f.when(content_type == AVRO, value)),
+        }
+    ).withColumn("_attempt", f.coalesce("_json", "_csv", "_avro"))
     reason = (
         f.when(value.isNull(), f.lit("there is no value"))
         .when(content_type.isNull(), f.lit("there is no header content-type"))
         .when(~content_type.isin(*FORMATS), f.concat(f.lit("no rule converts "), content_type))
-        .when(as_json["_problem"].isNotNull(), f.lit("not JSON with these fields"))
-        .when(as_csv["_problem"].isNotNull(), f.lit("not CSV with these columns"))
-        .when(as_avro["_problem"].isNotNull(), f.concat(f.lit("not Avro: "), as_avro["_problem"]))
+        .when(f.col("_json._problem").isNotNull(), f.lit("not JSON with these fields"))
+        .when(f.col("_csv._problem").isNotNull(), f.lit("not CSV with these columns"))
+        .when(f.col("_avro._problem").isNotNull(), f.concat(f.lit("not Avro: "), "_avro._problem"))
     )
-    return f.struct(f.when(reason.isNull(), document).alias("document"), reason.alias("reason"))
+    document = f.struct(*(f.col(f"_attempt.{name}").alias(name) for name in fields))
+    judged = attempts.withColumn("reason", reason)
+    judged = judged.withColumn("document", f.when(f.col("reason").isNull(), document))
+    return judged.drop("_json", "_csv", "_avro", "_attempt")
 
 
 def written(document: Column, content_type: Column, fields: Mapping[str, str]) -> Column:
@@ -62,15 +69,11 @@ def avro_schema(fields: Mapping[str, str]) -> dict[str, object]:
     return {"type": "record", "name": "document", "fields": columns}
 
 
-def _only(column: Column, fields: Mapping[str, str]) -> Column:
-    return f.struct(*(column[name].alias(name) for name in fields))
-
-
 # The functions below are sent to Spark's workers by value, since these cannot import this folder: so they import for
-# themselves and use nothing of this module.
+# themselves and use nothing of this module. PySpark's overloads know no frame in or out: hence the ignored type.
 
 
-def _avro_decoder(fields: Mapping[str, str]) -> Column:
+def _avro_decoder(fields: Mapping[str, str]) -> Callable[[Column], Column]:
     schema, names = json.dumps(avro_schema(fields)), list(fields)
     returned = ", ".join(f"{name} {kind}" for name, kind in fields.items()) + ", _problem STRING"
 
@@ -96,10 +99,11 @@ def _avro_decoder(fields: Mapping[str, str]) -> Column:
             rows.append(row)
         return pandas.DataFrame(rows, columns=[*names, "_problem"], dtype=object)
 
-    return f.pandas_udf(decode, returned)
+    decoder: Callable[[Column], Column] = pandas_udf(decode, returned)  # type: ignore[call-overload]
+    return decoder
 
 
-def _avro_encoder(fields: Mapping[str, str]) -> Column:
+def _avro_encoder(fields: Mapping[str, str]) -> Callable[[Column], Column]:
     schema = json.dumps(avro_schema(fields))
 
     def encode(documents: pd.DataFrame) -> pd.Series:
@@ -119,4 +123,5 @@ def _avro_encoder(fields: Mapping[str, str]) -> Column:
             encoded.append(stream.getvalue())
         return pandas.Series(encoded, dtype=object)
 
-    return f.pandas_udf(encode, "binary")
+    encoder: Callable[[Column], Column] = pandas_udf(encode, "binary")  # type: ignore[call-overload]
+    return encoder

@@ -27,7 +27,7 @@ from pyspark.sql import functions as f
 from stage import PATIENCE_SECONDS, Stage, main
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 MQTT_TOPIC = "mqtt"
 """Where the broker keeps what is published over MQTT, unless its settings say otherwise; the key is the MQTT topic."""
@@ -129,7 +129,7 @@ def alert_queue_name(stage: Stage) -> str:
 
 def take_alerts(channel: pika.adapters.blocking_connection.BlockingChannel, queue: str) -> list[Alert]:
     """The alerts that wait, acknowledged."""
-    taken = []
+    taken: list[Alert] = []
     while True:
         method, _, body = channel.basic_get(queue)
         if method is None:

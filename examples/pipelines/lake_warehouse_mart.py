@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 from stage import Message, Stage, event, main
 
@@ -69,8 +70,8 @@ def run(stage: Stage) -> Layers:
     )
     stage.say(f"lake: {layers.lake_rows} records on {layers.lake_dates}; warehouse: {layers.sales} sales")
     stage.say(f"not in the warehouse: {layers.rejected}")
-    stage.show("mart for finance", ["date", "revenue"], [row.values() for row in _text(finance)])
-    stage.show("mart for marketing", ["channel", "product", "units"], [row.values() for row in _text(marketing)])
+    stage.show("mart for finance", ["date", "revenue"], [list(row.values()) for row in _text(finance)])
+    stage.show("mart for marketing", ["channel", "product", "units"], [list(row.values()) for row in _text(marketing)])
     stage.say("made again from the lake: " + ("the same" if layers.rebuilt_finance == finance else "DIFFERENT"))
     return layers
 
@@ -112,7 +113,7 @@ def build_warehouse(stage: Stage, root: Path) -> None:
     rejected = judged.where("reason IS NOT NULL").select("reason", "partition", "offset")
     rejected.write.mode("overwrite").parquet(str(root / "warehouse" / "rejected_sales"))
     judged.unpersist()
-    names = stage.spark.createDataFrame(_arrow(PRODUCTS))
+    names = stage.spark.createDataFrame(pa.table({"product": list(PRODUCTS), "name": list(PRODUCTS.values())}))
     names.write.mode("overwrite").parquet(str(root / "warehouse" / "products"))
 
 
@@ -155,12 +156,6 @@ def _rebuild(stage: Stage, root: Path) -> Table:
     build_warehouse(stage, root)
     build_marts(stage, root)
     return _table(stage, root / "marts" / "finance")
-
-
-def _arrow(names: dict[str, str]) -> DataFrame:
-    import pyarrow as pa
-
-    return pa.table({"product": list(names), "name": list(names.values())})
 
 
 def _write(frame: DataFrame, path: Path) -> None:

@@ -24,7 +24,7 @@ from stage import Message, Offsets, Stage, event, main
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SCHEMA = "account STRING, amount DECIMAL(12, 2)"
 ACCOUNTS = 5

@@ -21,7 +21,7 @@ import pytest
 from private_postgres import PrivatePostgres
 from pyspark.sql import SparkSession
 from rich.console import Console
-from stage import Stage
+from stage import Message, Stage
 
 from tests.integration.server import ServerProcess
 from tests.spark.postgres import postgres  # noqa: F401 (a fixture)
@@ -82,7 +82,7 @@ def test_event_sourcing_state_equals_a_replay_from_scratch(stage: Stage) -> None
     assert "the same state" in printed(stage)
 
 
-def python_fold(messages: list[event_sourcing.Message]) -> event_sourcing.Orders:
+def python_fold(messages: list[Message]) -> event_sourcing.Orders:
     """The same rules in plain Python."""
     state: event_sourcing.Orders = {}
     for message in messages:
@@ -179,7 +179,7 @@ def test_content_routing_converts_routes_and_sets_aside_what_does_not_parse(stag
         wanted = [item for item in found.sent if rule(item)]
         assert wanted, topic
         assert sorted(found.received[topic], key=lambda item: int(str(item["id"]))) == wanted, topic
-    reasons = {value: reason for value, reason in found.dead}
+    reasons = dict(found.dead)
     assert set(reasons) == {message.value for message in content_routing.malformed()}
     assert len(found.dead) == len(reasons)
     assert reasons[b'{"id": 1, "country"'] == "not JSON with these fields"
