@@ -1,5 +1,8 @@
 """What `format("trunkline")` is. PySpark finds it through the package `pyspark_trunkline`; where that is not on the
-driver's path, `spark.dataSource.register(TrunklineDataSource)` does the same."""
+driver's path, `spark.dataSource.register(TrunklineDataSource)` does the same.
+
+Spark starts a Python process to look for sources, one to plan, and several to read and write: reader and writer, and the
+libraries that they need, are imported by those that use them."""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from trunkline.pipeline.options import OptionError, includes_headers, sink_options, source_options
-from trunkline.pipeline.sink import BatchWriter, StreamWriter
-from trunkline.pipeline.source import BatchReader, StreamReader
 
 _COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 _HEADERS = "headers array<struct<key: string, value: binary>>"
@@ -30,17 +31,25 @@ class TrunklineDataSource(DataSource):
         return f"{_COLUMNS}, {_HEADERS}" if includes_headers(self.options) else _COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from trunkline.pipeline.source import BatchReader
+
         return BatchReader(source_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        from trunkline.pipeline.source import StreamReader
+
         return StreamReader(source_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise OptionError('a log is only appended to: use mode("append")')
+        from trunkline.pipeline.sink import BatchWriter
+
         return BatchWriter(sink_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         if overwrite:
             raise OptionError('a log is only appended to: use outputMode("append") or "update"')
+        from trunkline.pipeline.sink import StreamWriter
+
         return StreamWriter(sink_options(self.options), schema)

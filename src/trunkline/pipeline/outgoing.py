@@ -7,13 +7,17 @@ one that the sink's option names, which wins.
 `finish` sends what is left and waits for every acknowledgement. Whether the rows count is up to the transaction that they
 may be part of.
 
+`pyarrow.compute` takes a third of a second to import, which every Python worker would pay: only rows that name their topic or
+partition need it.
+
 Limits: per partition one body of `MAX_BATCH_BODY_BYTES` is gathered, and what `Sender` has in flight.
 """
 
 from __future__ import annotations
 
+import struct
+
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trunkline.client.client import Client
 from trunkline.client.sending import Sender
@@ -24,6 +28,8 @@ from trunkline.log.store import TopicPartition
 from trunkline.pipeline import limits
 from trunkline.pipeline.arrow import bytes_input, headers_input
 from trunkline.pipeline.encoding import BatchBody, BytesInput, append_rows, choose_targets
+
+_INT32 = struct.Struct("<i")
 
 
 class RowError(ValueError):
@@ -75,6 +81,8 @@ class Outgoing:
         elif "topic" not in names:
             raise RowError('where to? Set option("topic", "NAME"), or have a column named topic')
         else:
+            import pyarrow.compute as pc
+
             column = batch.column("topic")
             if column.null_count:
                 raise RowError("column topic is null in a row, and the option topic is not set")
@@ -114,6 +122,8 @@ class Outgoing:
         chosen = choose_targets(keys, rows, partitions, topic.sticky)
         if fixed is None or fixed.null_count == rows:
             return chosen
+        import pyarrow.compute as pc
+
         asked = fixed.cast(pa.int32())
         bounds = pc.min_max(asked).as_py()
         if bounds["min"] < 0 or bounds["max"] >= partitions:
@@ -159,8 +169,10 @@ class Outgoing:
 
 def row_bytes(batch: pa.RecordBatch) -> int:
     """The keys and values of a batch: the same for the same rows, however they are cut into batches."""
-    return sum(
-        int(pc.sum(pc.binary_length(batch.column(index))).as_py() or 0)
-        for index, field in enumerate(batch.schema)
-        if field.name in {"key", "value"}
-    )
+    total = 0
+    for index, field in enumerate(batch.schema):
+        if field.name in {"key", "value"}:
+            column = bytes_input(batch.column(index))
+            first, last = (_INT32.unpack_from(column.ends, 4 * (column.first + row))[0] for row in (0, batch.num_rows))
+            total += last - first
+    return total

@@ -70,6 +70,9 @@ def local_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        # A query starts half a dozen Python processes; without bytecode each compiles PySpark anew, for seconds.
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", os.path.join(_cache(), "bytecode"))
     java = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_archive_flags()] if quick_start else []
     settings = {
         "spark.driver.memory": heap,
@@ -78,6 +81,8 @@ def local_session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        # How long Python may take to answer the JVM: on a busy machine longer than Spark's 15 seconds.
+        "spark.python.authenticate.socketTimeout": "60s",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
@@ -99,8 +104,7 @@ def _archive_flags() -> list[str]:
     """
     from pyspark import __version__ as spark_version
 
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    archive = os.path.join(cache, "trunkline", f"spark-{spark_version}.jsa")
+    archive = os.path.join(_cache(), f"spark-{spark_version}.jsa")
     written = archive + ".new"
     os.makedirs(os.path.dirname(archive), exist_ok=True)
     try:
@@ -111,3 +115,8 @@ def _archive_flags() -> list[str]:
     if os.path.exists(archive):
         return [f"-XX:SharedArchiveFile={archive}"]
     return [] if os.path.exists(written) else [f"-XX:ArchiveClassesAtExit={written}"]
+
+
+def _cache() -> str:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(home, "trunkline")

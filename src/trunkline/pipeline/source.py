@@ -122,7 +122,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> Offsets:  # type: ignore[type-arg]  # noqa: N802
         begin = from_json(cast(Offsets, start))
-        latest = self._target if self._target is not None else self._latest(begin)
+        latest = self._latest(begin)
+        if self._target is not None:
+            latest = {tp: min(end, self._target[tp]) for tp, end in latest.items() if tp in self._target}
         available = {tp: max(0, end - begin.get(tp, 0)) for tp, end in latest.items()}
         if isinstance(limit, ReadMaxRows):
             available = admit(available, limit.max_rows)
