@@ -149,5 +149,5 @@ def open_catalog(properties: dict[str, str] | object, warehouse: str | None) -> 
     )
 
 
-def missing_package(package: str, kind: str) -> DefinitionError:
-    return DefinitionError(f"sinks of kind {kind} need the package {package}: pip install 'trunkline[lake]'")
+def missing_package(package: str, kind: str, extra: str = "lake") -> DefinitionError:
+    return DefinitionError(f"sinks of kind {kind} need the package {package}: pip install 'trunkline[{extra}]'")

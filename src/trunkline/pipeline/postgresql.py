@@ -31,7 +31,7 @@ class PostgresqlWriter:
         try:
             import psycopg
         except ImportError:
-            raise missing_package("psycopg", "postgresql") from None
+            raise missing_package("psycopg", "postgresql", "postgresql") from None
         self._package = psycopg
         self._sink = sink
         self._table = table

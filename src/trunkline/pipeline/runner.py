@@ -3,7 +3,8 @@
 A query that fails is started again from its checkpoint after a pause that doubles from FIRST_PAUSE_MS to MAX_PAUSE_MS; a
 batch that succeeds makes the next failure the first again. The pipeline gives up after `restarts` failures in a row, or at
 once where waiting cannot help: a definition that Spark refuses, a topic that is gone, records that retention has removed.
-The other queries go on while one pauses.
+The other queries go on while one pauses. Queries are started one after the other, each when the last has planned its first
+batch: every one brings Python processes of its own, and a machine with few cores would otherwise time out on all of them.
 
 `stop` may be called from a signal handler or another thread. Stopping interrupts the batch in the making: it is run again,
 under the same number, by the next start. Crash behaviour is that of each sink: see `sinks`.
@@ -47,9 +48,12 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_MS: Final = 1_000
 MAX_PAUSE_MS: Final = 60_000
+START_TIMEOUT_MS: Final = 30_000
 LOOK_INTERVAL_MS: Final = 200
 WRITE_INTERVAL_MS: Final = 1_000
 _MAX_ERROR_CHARS: Final = 2_000
+# What Spark says of a query that has got past its start.
+_PAST_START: Final = frozenset({"Waiting for data to arrive", "Waiting for next trigger", "Stopped"})
 # The last line of a Python traceback, wherever Spark put it.
 _RAISED: Final = re.compile(r"(?:Caused by: )?(?:[a-z_]\w*\.)*[A-Z]\w*: (?P<said>\S.*)")
 # What a query's error says when no restart can help, whichever layer of Spark it came through.
@@ -69,6 +73,13 @@ class _Running:
     query: StreamingQuery | None = None
     failures: int = 0
     resume_at_ms: float = 0.0
+    started_at_ms: float = 0.0
+
+    def is_starting(self, now_ms: float) -> bool:
+        """Whether it is still busy with coming up; a query that says nothing does not hold up the others for ever."""
+        if self.query is None or now_ms - self.started_at_ms > START_TIMEOUT_MS:
+            return False
+        return self.progress.batch is None and self.query.status["message"] not in _PAST_START
 
 
 @dataclass
@@ -99,8 +110,6 @@ class Runner:
         self._note(reports, states.RUNNING)
         outcome, error = states.FAILED, None
         try:
-            for item in running:
-                self._start(item)
             self._watch(running, reports)
             outcome = states.STOPPED if self._stopping.is_set() else states.FINISHED
             return reports
@@ -190,6 +199,7 @@ class Runner:
         while not self._stopping.is_set():
             for item in running:
                 self._look_at(item)
+                self._begin_next(running)
             now_ms = self.clock.monotonic_ms()
             if now_ms - written_at_ms >= WRITE_INTERVAL_MS:
                 written_at_ms = now_ms
@@ -198,6 +208,14 @@ class Runner:
             if all(item.progress.state == states.FINISHED for item in running):
                 return
             self._stopping.wait(LOOK_INTERVAL_MS / 1000)
+
+    def _begin_next(self, running: list[_Running]) -> None:
+        now_ms = self.clock.monotonic_ms()
+        if any(item.is_starting(now_ms) for item in running):
+            return
+        waiting = [item for item in running if item.progress.state == states.WAITING]
+        if waiting:
+            self._start(waiting[0])
 
     def _look_at(self, item: _Running) -> None:
         if item.query is None:
@@ -223,6 +241,7 @@ class Runner:
 
     def _start(self, item: _Running) -> None:
         try:
+            item.started_at_ms = self.clock.monotonic_ms()
             item.query = item.start()
             item.progress.state = states.RUNNING
         except DefinitionError:
