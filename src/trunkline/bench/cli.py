@@ -21,6 +21,7 @@ from trunkline.bench.mosquitto import MosquittoUnavailable
 from trunkline.bench.mqtt_contest import MqttContest, MqttScale
 from trunkline.bench.probe import ProbeError
 from trunkline.bench.rabbitmq import RabbitMQUnavailable
+from trunkline.bench.spark_cli import spark
 
 MAX_REPETITIONS = 100
 
@@ -31,6 +32,9 @@ ScaleT = TypeVar("ScaleT", Scale, AmqpScale, MqttScale)
 @click.group()
 def bench() -> None:
     """Measure a broker, also against its peer, in one run on this machine."""
+
+
+bench.add_command(spark)
 
 
 @bench.command()

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
+from trunkline import CODECS_COMPILED
 from trunkline.bench.report import amount, machine
 from trunkline.version import VERSION
 
@@ -80,6 +81,10 @@ def spark(*, quick: bool, reps: int | None, as_json: bool, as_markdown: bool) ->
         raise click.ClickException(str(error)) from error
     peer = f"Spark's Kafka connector {contest.connector.version}"
     about = f"trunkline {VERSION}, PySpark {spark_version}, {peer}; {machine()}"
+    if not CODECS_COMPILED:
+        click.echo(
+            "The codecs are not compiled (python tools/compile_codecs.py): ours is slower than it can be.", err=True
+        )
     if contest.connector.version != spark_version:
         click.echo(f"The connector of Spark {spark_version} was not to be had: compared with {peer}.", err=True)
     if as_json:
