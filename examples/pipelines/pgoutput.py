@@ -129,9 +129,15 @@ class _Reader:
         end = self._message.find(b"\0", self._at)
         if end < 0:
             raise MalformedMessage("a name has no end")
-        found = self._message[self._at : end].decode()
+        found = self.text(end - self._at)
         self._at = end + 1
         return found
+
+    def text(self, size: int) -> str:
+        try:
+            return self.take(size).decode()
+        except UnicodeDecodeError:
+            raise MalformedMessage("a text is not UTF-8") from None
 
 
 def _relation(reader: _Reader) -> tuple[int, Relation]:
@@ -168,7 +174,7 @@ def _row(reader: _Reader, relation: Relation, before: Mapping[str, str | None]) 
     for column in relation.columns:
         kind = reader.kind()
         if kind == "t":
-            row[column] = reader.take(reader.number(4)).decode()
+            row[column] = reader.text(reader.number(4))
         elif kind == "n":
             row[column] = None
         elif kind == "u":

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import change_data_capture
 import content_routing
 import cqrs
+import demo
 import enrichment
 import event_sourcing
 import iot
@@ -19,25 +24,14 @@ import lake_warehouse_mart
 import lambda_views
 import pytest
 from private_postgres import PrivatePostgres
-from pyspark.sql import SparkSession
-from rich.console import Console
 from stage import Message, Stage
 
-from tests.integration.server import ServerProcess
-from tests.spark.postgres import postgres  # noqa: F401 (a fixture)
+from tests.spark.postgres import postgres
+from tests.spark.stages import stage
 
-
-@pytest.fixture
-def stage(spark: SparkSession, broker: ServerProcess, tmp_path: Path, unique: Callable[[str], str]) -> Stage:
-    return Stage(
-        broker.bootstrap,
-        spark,
-        tmp_path,
-        unique("example") + "-",
-        f"{broker.host}:{broker.port_of('amqp')}",
-        f"{broker.host}:{broker.port_of('mqtt')}",
-        console=Console(file=io.StringIO(), width=120),
-    )
+__all__ = ["postgres", "stage"]  # fixtures
+DEMO_SECONDS = 280.0
+"""It takes about one minute where nothing else runs."""
 
 
 def printed(stage: Stage) -> str:
@@ -128,7 +122,7 @@ def test_cqrs_views_answer_over_http_while_writes_go_on(stage: Stage) -> None:
 
 def test_change_data_capture_has_no_gap_between_snapshot_and_stream(
     stage: Stage,
-    postgres: PrivatePostgres,  # noqa: F811 (the fixture)
+    postgres: PrivatePostgres,
 ) -> None:
     stage.postgres = postgres.dsn
     found = change_data_capture.run(stage)
@@ -202,3 +196,28 @@ def test_iot_averages_mqtt_readings_and_queues_alerts_for_amqp(stage: Stage) -> 
     hot = sorted((device, second) for (device, second), mean in final.items() if mean > iot.TOO_HOT_CELSIUS)
     assert hot
     assert [(alert.device, alert.second) for alert in found.alerts] == hot
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_runs_by_one_command_and_leaves_only_its_chart(tmp_path: Path) -> None:
+    chart, scratch = tmp_path / "chart.svg", tmp_path / "scratch"
+    scratch.mkdir()
+    done = subprocess.run(
+        [sys.executable, "demo.py", "--chart", str(chart)],
+        cwd=Path(demo.__file__).parent,
+        env={**os.environ, "TMPDIR": str(scratch), "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=DEMO_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "live state and a replay from the first event: the same" in done.stdout
+    readings, events = len(iot.DEVICES) * demo.DEVICE_SECONDS, len(event_sourcing.order_events(0, demo.ORDERS))
+    for total in (readings, events):
+        assert done.stdout.count(f"{total}/{total}") == 2, "sent and processed"
+    assert "oven" in done.stdout.partition("alerts taken from the queue")[2]
+    picture = ElementTree.parse(chart).getroot()
+    lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
+    assert [len(line.get("points", "").split()) for line in lines] == [8] * len(iot.DEVICES), "a point per final window"
+    assert [path.name for path in scratch.iterdir() if path.name.startswith("trunkline")] == []
