@@ -240,7 +240,7 @@ def _summary(found: PipelineHome) -> dict[str, Json]:
         "pipeline": found.name,
         "state": state,
         "version": version.number,
-        "pid": progress.get("pid") if running else None,
+        "pid": version.pid() if running else None,
         "records": sum(rows for item in queries if isinstance(rows := item.get("rows"), int)),
         "lag": max((lag for lag in lags if isinstance(lag, int)), default=None),
         "updated_ms": progress.get("updated_ms"),

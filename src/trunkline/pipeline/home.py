@@ -1,7 +1,7 @@
 """Where pipelines keep their state: one directory each, no daemon, no database.
 
     <home>/<pipeline>/pipeline.json        file, current version; replaced atomically
-    <home>/<pipeline>/v<N>/run.lock        locked (flock) by the process that runs this version
+    <home>/<pipeline>/v<N>/run.lock        locked (flock) by the process that runs this version; its pid
     <home>/<pipeline>/v<N>/progress.json   what it last said of itself; replaced atomically
     <home>/<pipeline>/v<N>/schemas/        inferred schemas, so that a restart does not infer others
     <home>/<pipeline>/v<N>/checkpoints/    Spark's, one per query
@@ -63,6 +63,9 @@ class VersionHome:
             except BlockingIOError:
                 name = self.directory.parent.name
                 raise HomeError(f"pipeline {name} is running already, as process {self.pid()}") from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
             yield
 
     def running(self) -> bool:
@@ -76,8 +79,11 @@ class VersionHome:
         return False
 
     def pid(self) -> int | None:
-        found = self.progress().get("pid")
-        return found if isinstance(found, int) else None
+        """Of the process that holds the lock; of the last one that did, where nobody does."""
+        try:
+            return int((self.directory / "run.lock").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
 
     def progress(self) -> dict[str, Json]:
         return _read(self.directory / "progress.json")
@@ -92,9 +98,7 @@ class VersionHome:
             return None
 
     def keep_schema(self, source: str, schema: str) -> None:
-        directory = self.directory / "schemas"
-        directory.mkdir(parents=True, exist_ok=True)
-        _replace(directory / source, schema)
+        _replace(self.directory / "schemas" / source, schema)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,6 @@ class PipelineHome:
         return found if isinstance(found, str) else None
 
     def keep(self, *, version: int, file: str | None) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
         _write(self.directory / "pipeline.json", {"version": version, "file": file})
 
     def version(self, number: int) -> VersionHome:
@@ -173,6 +176,7 @@ def _write(path: Path, value: Mapping[str, Json]) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(text, "utf-8")
     fresh.replace(path)
