@@ -6,6 +6,9 @@ consumers, and the writing of output. So a turn has one append per queue, one re
 connection, however many frames were read.
 
 Who has asked for something already must not ask again before it has run.
+
+A server calls `hold` before it handles a read and `let_go` after it. When that read was the last thing that the loop had
+to do in this pass, the turn ends right there instead of in a pass of its own: a lone request is answered a wake-up sooner.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ Work = Callable[[], None]
 
 
 class Turn:
-    __slots__ = ("_collected", "_loop", "_output", "_running", "_scheduled", "deal")
+    __slots__ = ("_collected", "_held", "_loop", "_output", "_running", "_scheduled", "deal")
 
     def __init__(self, deal: Work = lambda: None) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -29,6 +32,24 @@ class Turn:
         self._output: list[Work] = []
         self._scheduled = False
         self._running = False
+        self._held = False
+
+    def hold(self) -> None:
+        """Until `let_go`, only collect: nothing is scheduled."""
+        self._held = True
+
+    def let_go(self) -> None:
+        """End the turn now if the loop has nothing else to do in this pass, else at the end of the pass."""
+        self._held = False
+        if not (self._collected or self._output) or self._scheduled:
+            return
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        # What asyncio's own loops have yet to run in this pass; another loop's turn ends in the next pass.
+        if getattr(self._loop, "_ready", True):
+            self._schedule()
+        else:
+            self.run()
 
     def collect(self, work: Work) -> None:
         self._collected.append(work)
@@ -39,7 +60,7 @@ class Turn:
         self._schedule()
 
     def _schedule(self) -> None:
-        if not self._scheduled and not self._running:
+        if not self._scheduled and not self._running and not self._held:
             self._scheduled = True
             if self._loop is None:
                 self._loop = asyncio.get_running_loop()

@@ -152,12 +152,16 @@ class Connection(asyncio.BufferedProtocol):
         session = self._session
         if session is None or self._closing:
             return
+        turn = self._server.service.turn
+        turn.hold()
         try:
             session.receive(self._server.scratch_view[:nbytes])
         except Exception:
             logger.exception("closing the connection from %s", session.peer)
             self.abort()
             return
+        finally:
+            turn.let_go()
         if self._reading and not self._may_read(session):
             self._pause_reading()
 
