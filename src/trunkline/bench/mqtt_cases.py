@@ -44,7 +44,7 @@ def stream(qos: int, size_bytes: int, publishers: int = 1, subscribers: int = 1)
 
 def all_mqtt_cases() -> tuple[MqttCase, ...]:
     return (
-        MqttCase("idle"),  # first, while the broker's memory has no room left over from a load
+        MqttCase("idle"),
         *(stream(qos, size) for qos in (0, 1, 2) for size in SIZES_BYTES),
         *(stream(qos, size, publishers=100) for qos in (0, 1) for size in SIZES_BYTES),
         *(stream(qos, size, subscribers=8) for qos in (0, 1) for size in SIZES_BYTES),
