@@ -48,6 +48,7 @@ SIZES_BYTES = (100, 1000)
 OURS, PEER = "trunkline", "kafka"
 BATCH_BODY_BYTES = 500_000
 LATENCY_INTERVAL_S = 0.05
+WARM_UP_RECORDS = 60
 ARRIVAL_TIMEOUT_S = 60.0
 _STAMP = struct.Struct(">qq")  # number, time of production in ns
 
@@ -97,7 +98,7 @@ class SparkContest:
 
         self.connector = fetch_connector(spark_version)
         rounds = self.scale.warm_ups + self.scale.repetitions
-        self._steps = len(SIZES_BYTES) * (2 * rounds + 1) + 3
+        self._steps = len(SIZES_BYTES) * (2 * rounds + 1) + 5
         figures: list[SparkFigure] = []
         self._say("start the broker and Spark")
         with TrunklineProcess() as broker, Client(broker.bootstrap) as client, _scratch() as directory:
@@ -134,10 +135,11 @@ class SparkContest:
         return _rates(f"sink/{bench.size_name}", bench, ours, peer, None)
 
     def _latency(self, spark: SparkSession, client: Client, bootstrap: str, directory: Path) -> list[SparkFigure]:
-        taken = {}
-        for name in (OURS, PEER):
+        taken: dict[str, list[float]] = {OURS: [], PEER: []}
+        for turn, name in enumerate((OURS, PEER, PEER, OURS)):
             self._say(f"latency of a stream through {name}")
-            taken[name] = _Latency(spark, client, bootstrap, directory, name).measure(self.scale.latency_records)
+            stream = _Latency(spark, client, bootstrap, directory, name, turn)
+            taken[name] += stream.measure(self.scale.latency_records // 2)
         return [
             SparkFigure(
                 f"latency/p{round(100 * part)}",
@@ -256,12 +258,13 @@ class _Latency:
     bootstrap: str
     directory: Path
     format: str
+    turn: int
     _arrived_ns: dict[int, int] = field(default_factory=dict)
     _failure: list[BaseException] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def measure(self, records: int) -> list[float]:
-        source, target = f"latency-in-{self.format}", f"latency-out-{self.format}"
+        source, target = f"latency-in-{self.turn}", f"latency-out-{self.turn}"
         for topic in (source, target):
             Topics(self.client).create(topic, 1)
         query = (
@@ -274,14 +277,14 @@ class _Latency:
             .writeStream.format(self.format)
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("topic", target)
-            .option("checkpointLocation", str(self.directory / f"checkpoint-{self.format}"))
+            .option("checkpointLocation", str(self.directory / f"checkpoint-{self.turn}"))
             .start()
         )
         watcher = threading.Thread(target=self._watch, args=(target,), name="trunkline-latency")
         watcher.start()
         try:
             producer = Producer(self.client, source)
-            warm_up = max(20, records // 4)
+            warm_up = WARM_UP_RECORDS
             for number in range(warm_up + records):
                 sent_ns = time.monotonic_ns()
                 producer.send(None, _STAMP.pack(number, sent_ns))
