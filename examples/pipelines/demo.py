@@ -145,10 +145,10 @@ def _follow(
     """Show how far everything is, until the queries have processed all that the feeders sent."""
     counts = [Processed(query) for query in queries]
     deadline = time.monotonic() + PATIENCE_SECONDS
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:<19}"), BarColumn(10), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.fields[note]}"), console=stage.console) as progress:
         totals = (len(iot.DEVICES) * DEVICE_SECONDS, len(event_sourcing.order_events(0, ORDERS)))
-        names = ("readings over MQTT", "orders over Kafka")
+        names = ("readings, MQTT", "orders, Kafka")
         published = [
             progress.add_task(f"{name} sent", total=total, note="") for name, total in zip(names, totals, strict=True)
         ]
@@ -164,7 +164,7 @@ def _follow(
                 complete = _report(progress, handled[at], counts[at], totals[at]) and complete
                 if feeder.failure is not None:
                     raise feeder.failure
-            progress.update(published[0], note=f"{take_alerts()} alerts taken from the queue")
+            progress.update(published[0], note=f"{take_alerts()} alerts taken")
             for query in queries:
                 if query.exception() is not None:
                     raise RuntimeError(str(query.exception()))
@@ -177,7 +177,7 @@ def _follow(
 
 def _report(progress: Progress, task: TaskID, processed: Processed, total: int) -> bool:
     rows = processed.rows
-    note = f"{processed.rows_per_second:,.0f} rows/s, batch {processed.batch_ms} ms, {max(0, total - rows)} to go"
+    note = f"{processed.rows_per_second:,.0f} rows/s, lag {max(0, total - rows)}, {processed.batch_ms} ms"
     progress.update(task, completed=min(rows, total), note=note)
     return rows >= total
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, TOP, BOTTOM = 60, 120, 44, 46
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed")
-TICKS = 6
+TICKS = 8
+"""At most about so many per axis."""
 
 
 def line_chart(
@@ -32,11 +35,11 @@ def line_chart(
     for value in _ticks(y_scale):
         y = _place(y_scale, value)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e5e7eb"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#4b5563">{value:.0f}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#4b5563">{value:g}</text>')
     for value in _ticks(x_scale):
         x = _place(x_scale, value)
         parts.append(
-            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle" fill="#4b5563">{value:.0f}</text>'
+            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle" fill="#4b5563">{value:g}</text>'
         )
     parts.append(
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(across)}</text>'
@@ -58,18 +61,27 @@ def line_chart(
     return "\n".join([*parts, "</svg>\n"])
 
 
-_Scale = tuple[float, float, float, float]
+class _Scale(NamedTuple):
+    """From values between `low` and `high`, both multiples of `step`, to places between `start` and `end`."""
+
+    low: float
+    high: float
+    step: float
+    start: float
+    end: float
 
 
 def _scale(low: float, high: float, start: float, end: float) -> _Scale:
-    return low, high if high > low else low + 1.0, start, end
+    span = (high - low) or 1.0
+    magnitude = 10.0 ** math.floor(math.log10(span / TICKS))
+    step = next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= span / TICKS)
+    first, last = math.floor(low / step) * step, math.ceil(high / step) * step
+    return _Scale(first, last if last > first else first + step, step, start, end)
 
 
 def _place(scale: _Scale, value: float) -> float:
-    low, high, start, end = scale
-    return start + (value - low) / (high - low) * (end - start)
+    return scale.start + (value - scale.low) / (scale.high - scale.low) * (scale.end - scale.start)
 
 
 def _ticks(scale: _Scale) -> list[float]:
-    low, high, _, _ = scale
-    return [low + (high - low) * number / (TICKS - 1) for number in range(TICKS)]
+    return [scale.low + scale.step * number for number in range(round((scale.high - scale.low) / scale.step) + 1)]
