@@ -81,6 +81,8 @@ class QueueCursor:
         self.durable = durable
         self.gone = False
         self.last_used_ms = runtime.clock.monotonic_ms()
+        self._put_ms: int | None = None  # when the first message since the last deal came, while consumers waited
+        self._judged_ms: int | None = None  # that time, during the deal
         self._topic_id = topic.id
         self._tp = TopicPartition(topic.name, 0)
         self._runtime = runtime
@@ -166,6 +168,8 @@ class QueueCursor:
         """Append messages, all in one write; they are deliverable at once. QueueFull says how many were taken."""
         if self.gone:
             raise QueueGone(f"queue {self.name!r} was deleted")
+        if self._put_ms is None and messages and len(self.consumers):
+            self._put_ms = messages[0].timestamp_ms
         settings = self.settings
         if settings.overflow is not Overflow.DROP_HEAD and (
             settings.max_length is not None or settings.max_bytes is not None
@@ -322,7 +326,7 @@ class QueueCursor:
 
     def _without_expired(self, taken: Taken, consumer: object) -> Taken | None:
         """Dead-letter those of the messages whose time is over; the rest, or None when there is none."""
-        now_ms = self._clock.wall_ms()
+        now_ms = self._now_ms()
         dead = [n for n, message in enumerate(taken.messages) if self._expiry_ms(message) < now_ms]
         if not dead:
             return taken
@@ -377,14 +381,18 @@ class QueueCursor:
 
     def deal(self, handout: Handout) -> None:
         """The queue's part of a turn: choose what consumers get, and lease it to them."""
-        if not self._refresh():
-            return
-        if self._ready.expiring:
-            self._expire_first()
-        if len(self.consumers):
-            self._deal(handout)
-        elif self._ready.expiring and not self._line.count:
-            self._start_load()
+        self._judged_ms, self._put_ms = self._put_ms, None
+        try:
+            if not self._refresh():
+                return
+            if self._ready.expiring:
+                self._expire_first()
+            if len(self.consumers):
+                self._deal(handout)
+            elif self._ready.expiring and not self._line.count:
+                self._start_load()
+        finally:
+            self._judged_ms = None
 
     def _deal(self, handout: Handout) -> None:
         limits = self._limits
@@ -559,8 +567,15 @@ class QueueCursor:
             return own_ms
         return min(own_ms, message.timestamp_ms + self.settings.message_ttl_ms)
 
+    def _now_ms(self) -> int:
+        """The time by which expiry is judged: in the deal after messages came, the time when they did.
+
+        A message with no time to live at all is for a consumer who waits already, however long the turn takes.
+        """
+        return self._clock.wall_ms() if self._judged_ms is None else self._judged_ms
+
     def _expire_first(self) -> None:
-        now_ms = self._clock.wall_ms()
+        now_ms = self._now_ms()
         while (first := self._line.first()) is not None and self._expiry_ms(first[1]) < now_ms:
             offset, message, prior = self._line.drop_first()
             self._give_up(Delivery(offset, message, prior > 0, prior, self, None), EXPIRED)

@@ -32,7 +32,7 @@ from trunkline.broker.refusals import Reason, Refused
 from trunkline.broker.virtual_host import VirtualHost
 from trunkline.cursors.queue import Delivery, QueueCursor
 from trunkline.cursors.queue.errors import QueueError
-from trunkline.log.errors import LogError
+from trunkline.log.errors import LogError, UnknownTopicOrPartition
 from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import handshake, operations
 from trunkline.protocols.amqp import methods as m
@@ -196,6 +196,8 @@ class Session:
                 self._fail(error, getattr(event, "channel", 0))
             except Refused as refused:
                 self._fail(_frame_error(refused, event), getattr(event, "channel", 0))
+            except UnknownTopicOrPartition as error:  # the queue went while it was being used
+                self._fail(FrameError(codes.NOT_FOUND, str(error)), getattr(event, "channel", 0))
             except (QueueError, LogError) as error:
                 self._fail(FrameError(codes.INTERNAL_ERROR, str(error)), 0)
 
@@ -242,6 +244,8 @@ class Session:
             self._fail(error, channel)
         except Refused as refused:
             self._fail(FrameError(_CODES[refused.reason], refused.text), channel)
+        except UnknownTopicOrPartition as error:  # the queue went while it was being used
+            self._fail(FrameError(codes.NOT_FOUND, str(error)), channel)
         except (QueueError, LogError, TransactionError) as error:
             self._fail(FrameError(codes.INTERNAL_ERROR, str(error)), 0)
         except asyncio.CancelledError:
