@@ -55,7 +55,7 @@ _MAX_ERROR_CHARS: Final = 2_000
 # What Spark says of a query that has got past its start.
 _PAST_START: Final = frozenset({"Waiting for data to arrive", "Waiting for next trigger", "Stopped"})
 # The last line of a Python traceback, wherever Spark put it.
-_RAISED: Final = re.compile(r"(?:Caused by: )?(?:[a-z_]\w*\.)*[A-Z]\w*: (?P<said>\S.*)")
+_RAISED: Final = re.compile(r"(?:Caused by: )?(?:[a-z_]\w*\.)*[A-Z]\w*[a-z]\w*: (?P<said>\S.*)")
 # What a query's error says when no restart can help, whichever layer of Spark it came through.
 _LOST: Final = ("DataLoss:", "DividedDifferently:")
 
@@ -103,6 +103,8 @@ class Runner:
 
         The caller holds the version's lock.
         """
+        # Spark looks for Python sources in the session that is active in its thread: there is none in one that is new.
+        SparkSession._get_j_spark_session_class(self.spark._jvm).setActiveSession(self.spark._jsparkSession)
         with Client(self.bootstrap) as client:
             self._check_topics(client)
         running = self._queries()
@@ -114,7 +116,7 @@ class Runner:
             outcome = states.STOPPED if self._stopping.is_set() else states.FINISHED
             return reports
         except Exception as problem:
-            error = _short(problem)
+            error = cause_of(problem)
             raise
         finally:
             for item in running:
@@ -252,12 +254,12 @@ class Runner:
 
     def _failed(self, item: _Running, error: Exception) -> None:
         item.failures += 1
-        item.progress.error = _short(error)
+        item.progress.error = cause_of(error)
         hopeless = self._hopeless(error)
         if hopeless is not None or item.failures > self.pipeline.restarts:
             item.progress.state = states.FAILED
             why = hopeless or f"it failed {item.failures} times in a row"
-            raise PipelineFailed(f"query {item.progress.name}: {why}: {_short(error)}") from error
+            raise PipelineFailed(f"query {item.progress.name}: {why}: {cause_of(error)}") from error
         item.progress.state = states.RETRYING
         item.progress.rows_per_second = 0.0
         pause_ms = min(MAX_PAUSE_MS, self.first_pause_ms * 2 ** (item.failures - 1))
@@ -298,7 +300,7 @@ class Runner:
         )
 
 
-def _short(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """The line of an error that says what is wrong: Spark wraps Python's errors in stack traces of two languages."""
     text = str(error).split("=== Streaming Query ===")[0].strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
