@@ -61,9 +61,10 @@ format: $(VENV)/.dev ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## Measure us beside Apache Kafka and RabbitMQ
+bench: setup ## Measure us beside Apache Kafka, RabbitMQ and Mosquitto
 	@$(BIN)/trunkline bench kafka --peer
 	@$(BIN)/trunkline bench amqp --peer
+	@$(BIN)/trunkline bench mqtt --peer
 
 crash: setup ## Kill brokers a few hundred times and check every promise of durability
 	@$(BIN)/python -m tests.crash --cycles 300
