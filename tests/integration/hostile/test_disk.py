@@ -113,7 +113,21 @@ def read_all(server: ServerProcess, topic: str) -> int:
 
 def refused(data: Path, *arguments: str) -> str:
     """Start a broker that must refuse, with exit code 1 and one sentence for people; returns what it said."""
-    command = [sys.executable, "-m", "trunkline", "serve", "--data", str(data), "--kafka-port", "0", "--amqp-port", "off", "--mqtt-port", "off", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "trunkline",
+        "serve",
+        "--data",
+        str(data),
+        "--kafka-port",
+        "0",
+        "--amqp-port",
+        "off",
+        "--mqtt-port",
+        "off",
+        *arguments,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=REFUSAL_SECONDS, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
