@@ -14,5 +14,17 @@
     ledger       which batch of which query was written: exactly once
     session      a local Spark session, and what to do without Java
 
-Only `datasource`, `source`, `sink` and `session` import PySpark; the rest is for whoever has records and wants columns.
+Pipelines are built on it:
+
+    definition   sources, transformations and sinks as data, from TOML or Python (`application`)
+    parsing      rows that fit a schema, and malformed records with the reason: `json_schema`, `csv_schema`, `avro`
+    dead_letters malformed records on their way to their topic
+    views        the data frames of a definition
+    sinks        a streaming query per sink: `file_sink`, `lake`, `postgresql`, `jdbc`
+    runner       queries started, watched, started again; `progress` folds what Spark reports
+    home         state on disk: versions, locks, checkpoints
+    archive      a topic kept as a lake table
+
+Of the first list only `datasource`, `source`, `sink` and `session` import PySpark; the rest is for whoever has records and
+wants columns.
 """
