@@ -16,7 +16,7 @@ import pytest
 from tests.integration.server import ServerProcess
 from tests.spark.running_pipelines import fill, records
 from trunkline.client.client import Client
-from trunkline.pipeline.home import Home
+from trunkline.pipeline.home import Home, VersionHome
 
 Unique = Callable[[str], str]
 DEADLINE_S = 120.0
@@ -69,6 +69,14 @@ def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> Non
         time.sleep(0.05)
 
 
+def lag(home: VersionHome) -> object:
+    queries = home.progress()["queries"]
+    assert isinstance(queries, list)
+    (query,) = queries
+    assert isinstance(query, dict)
+    return query["lag"]
+
+
 @pytest.mark.timeout(300)
 def test_a_killed_pipeline_goes_on_exactly_once_and_a_replay_writes_the_next_version(
     commands: Commands, client: Client, unique: Unique, tmp_path: Path
@@ -100,6 +108,8 @@ def test_a_killed_pipeline_goes_on_exactly_once_and_a_replay_writes_the_next_ver
 
     again = commands.start(*run)
     wait_until(lambda: len(records(client, f"{out}.v1")) >= RECORDS, again)
+    # Records can be read before Spark has reported their batch.
+    wait_until(lambda: lag(home) == 0, again)
     assert "running already" in commands.run(*run, code=1)
     commands.run("pipeline", "stop", "orders")
     assert again.wait(DEADLINE_S) == 0, again.communicate()
