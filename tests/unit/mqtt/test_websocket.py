@@ -109,6 +109,8 @@ def test_frames_in_any_pieces_give_the_same_bytes() -> None:
         (bytes((0xC2, 0x81)) + b"mask" + b"x", PROTOCOL_ERROR),
         (masked(Opcode.BINARY, b"x" * 101), TOO_LARGE),
     ],
+    # Masks are random: without names of their own the tests would be called differently in every worker.
+    ids=["text", "unmasked", "continuation", "interrupted", "long ping", "opcode", "reserved bits", "too large"],
 )
 def test_what_is_not_allowed_closes_with_a_code(data: bytes, code: int) -> None:
     websocket = opened(100)
