@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test unit lint format bench crash generate lock clean
+.PHONY: help setup run demo test spark unit lint format bench crash generate lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -44,10 +44,13 @@ demo: $(VENV)/.dev ## Show two pipelines at work, live: IoT alerts and event sou
 	@$(BIN)/python examples/pipelines/demo.py
 	@echo "==> done. Next: examples/pipelines/README.md, docs/pipelines.md"
 
-test: setup ## Run every test
+test: setup ## Run every test but those on Spark
 	@echo "==> running the tests ($(WORKERS) at a time)"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
-	@echo "==> all tests passed. Next: make run, make bench, make crash"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --ignore tests/spark
+	@echo "==> all tests passed. Next: make run, make spark, make bench, make crash"
+
+spark: setup ## Run the tests on real Spark, one after the other
+	@$(BIN)/python -m pytest tests/spark
 
 unit: $(VENV)/.dev ## Run the fast tests only
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/unit

@@ -7,9 +7,12 @@ directory, and its last lines are part of the error when it does not come up.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -38,6 +41,7 @@ APACHE_MINIMUMS: Mapping[str, str] = {
 APACHE_NAMES: Mapping[str, str] = {"auto_create_topics": "auto.create.topics.enable"}
 APACHE_HEAP = "512m"
 # What our server listens for beside Kafka. As environment variables, these are no error where they are no setting.
+LASTING_PORTS = (10_000, 32_000)
 OTHER_LISTENERS = ("amqp", "mqtt", "mqtt-ws")
 
 
@@ -64,6 +68,14 @@ class RestartableBroker(RunningBroker, Protocol):
     def log_tail(self) -> str: ...
 
 
+def lasting_port() -> int:
+    """A free port that stays free while its server is down: the system gives none of this range to clients."""
+    while True:
+        port = random.randrange(*LASTING_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 class ServerProcess:
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         asked = {**QUICK_GROUPS, **(settings or {})}
@@ -72,8 +84,8 @@ class ServerProcess:
         self._ready = directory / "ready.json"
         self._environment = {**os.environ, **{f"TRUNKLINE_{name.upper()}": value for name, value in asked.items()}}
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
-        self._other_ports = dict.fromkeys(OTHER_LISTENERS, 0)
+        self._port = lasting_port()
+        self._other_ports = {name: lasting_port() for name in OTHER_LISTENERS}
         directory.mkdir(parents=True, exist_ok=True)
 
     @property

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -102,9 +103,12 @@ def _archive_flags() -> list[str]:
     Java 17 writes such an archive as it exits. It is used once it has not changed for a while; a file that was cut off
     is of no use to a JVM, and of no harm.
     """
+    from pyspark import __file__ as spark_file
     from pyspark import __version__ as spark_version
 
-    archive = os.path.join(_cache(), f"spark-{spark_version}.jsa")
+    # An archive holds for one class path only: each installation has its own.
+    place = zlib.crc32(os.path.dirname(spark_file).encode())
+    archive = os.path.join(_cache(), f"spark-{spark_version}-{place:08x}.jsa")
     written = archive + ".new"
     os.makedirs(os.path.dirname(archive), exist_ok=True)
     try:
