@@ -66,7 +66,11 @@ class TrunklineProcess:
         started = time.monotonic()
         with output_path.open("wb") as output:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=_environment()
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=_environment(self._listener),
             )
         self._process = process
         try:
@@ -110,8 +114,11 @@ class TrunklineProcess:
             time.sleep(POLL_INTERVAL_S)
 
 
-def _environment() -> dict[str, str]:
-    environment = {**os.environ, **{f"TRUNKLINE_{name}_PORT": "0" for name in LISTENERS}}
+def _environment(listener: str) -> dict[str, str]:
+    """Free ports for the listener that is measured and for Kafka's, which tells that the broker is up; the others stay off."""
+    on = {"KAFKA", listener.upper().replace("-", "_")}
+    ports = {f"TRUNKLINE_{name}_PORT": "0" if name in on else "off" for name in LISTENERS}
+    environment = {**os.environ, **ports}
     if environment.pop("PYTHONDONTWRITEBYTECODE", ""):
         cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         environment["PYTHONPYCACHEPREFIX"] = str(cache / "trunkline" / "bytecode")
