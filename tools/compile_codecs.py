@@ -102,9 +102,15 @@ def compile_into(root: Path) -> None:
 
 
 def _run_mypyc(modules: tuple[str, ...], sources: Path, scratch: Path) -> None:
-    """In a process of its own: mypyc and setuptools write to standard output and exit when they fail."""
+    """In a process of its own: mypyc and setuptools write to standard output and exit when they fail.
+
+    That process searches where this one does, since an isolated build has its tools on a path of its own, but not by
+    PYTHONPATH, which would also decide where mypy looks for the sources.
+    """
     paths = [module.replace(".", "/") + ".py" for module in modules]
     program = f"""
+import sys
+sys.path.extend({[entry for entry in sys.path if entry]!r})
 from setuptools import Distribution
 from setuptools.command.build_ext import build_ext
 from mypyc.build import mypycify
