@@ -204,6 +204,10 @@ class Topology:
         try:
             vhost.add_exchange(info)
         except UnknownExchangeKind:
+            if info.delayed:
+                raise refusals.precondition(
+                    "Invalid argument, 'x-delayed-type' must be an existing exchange type"
+                ) from None
             raise Refused(Reason.COMMAND_INVALID, f"unknown exchange type '{info.routing_kind}'") from None
         except LimitReached as error:
             raise Refused(Reason.RESOURCE_ERROR, str(error)) from None

@@ -1,8 +1,9 @@
-"""`trunkline queue`: list, declare, delete, purge, peek, move, stats."""
+"""`trunkline queue`: list, declare, delete, purge, peek, move, delayed, cancel, stats."""
 
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from typing import cast
 
 import click
@@ -164,7 +165,7 @@ def peek(client: AmqpClient, *, name: str, count: int, offset: int | None, as_js
                 headers.get("amqp.routing-key", ""),
                 cast(int, entry["size_bytes"]),
                 "yes" if entry["redelivered"] else "",
-                body if len(body) <= _MAX_SHOWN_CHARS else body[: _MAX_SHOWN_CHARS - 1] + "…",
+                _cut(body),
             )
         )
     print_table(("offset", "routing key", "bytes", "redelivered", "body"), rows, empty=f"{name} has no message ready")
@@ -193,6 +194,49 @@ def move(client: AmqpClient, *, source: str, destination: str, count: int | None
 
 @queue.command
 @click.argument("name")
+@click.option("-n", "--count", type=click.IntRange(1, 1000), default=10, help="How many.  [default: 10]")
+@json_option
+@amqp_options
+def delayed(client: AmqpClient, name: str, count: int, as_json: bool) -> None:
+    """Show the messages that wait for their time, soonest first.
+
+    \b
+    trunkline queue delayed reminders
+    trunkline queue cancel reminders 17
+    """
+    found = listed(client.manage("scheduled", queue=name, count=count))
+    if as_json:
+        print_json(cast(Json, found))
+        return
+    rows: list[tuple[Cell, ...]] = []
+    for entry in found:
+        due = datetime.fromtimestamp(cast(int, entry["due_ms"]) / 1000, UTC).isoformat(" ", "seconds")
+        held = entry["body"] is not None
+        body = base64.b64decode(str(entry["body"])).decode("utf-8", "replace") if held else "(in the log)"
+        rows.append((cast(int, entry["id"]), due, cast(Cell, entry["size_bytes"]) if held else "", _cut(body)))
+    print_table(("id", "due", "bytes", "body"), rows, empty=f"no message of {name} waits for its time")
+
+
+@queue.command
+@click.argument("name")
+@click.argument("number", type=click.IntRange(0), metavar="ID")
+@json_option
+@amqp_options
+def cancel(client: AmqpClient, name: str, number: int, as_json: bool) -> None:
+    """Drop a message that waits for its time.
+
+    \b
+    trunkline queue cancel reminders 17
+    """
+    client.manage("cancel", queue=name, id=number)
+    if as_json:
+        print_json({"queue": name, "cancelled": number})
+    else:
+        remark(f"cancelled message {number} of {name}")
+
+
+@queue.command
+@click.argument("name")
 @json_option
 @amqp_options
 def stats(client: AmqpClient, name: str, as_json: bool) -> None:
@@ -207,6 +251,10 @@ def stats(client: AmqpClient, name: str, as_json: bool) -> None:
         return
     rows = [(field.replace("_", " "), _shown(value)) for field, value in entry.items()]
     print_table(("what", "value"), rows)
+
+
+def _cut(body: str) -> str:
+    return body if len(body) <= _MAX_SHOWN_CHARS else body[: _MAX_SHOWN_CHARS - 1] + "…"
 
 
 def _shown(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -291,3 +292,69 @@ def test_a_topic_exchange_with_many_bindings_finds_the_right_queue(
     for index, name in enumerate(names):
         expected = [f"sensor.{n}.temperature".encode() for n in range(0, 400, 7) if n % 4 == index]
         assert bodies(get_many(channel, name, len(expected))) == expected
+
+
+# -- kinds of our own --------------------------------------------------------------------------------------------------
+
+OURS = pytest.mark.ours_only("RabbitMQ has no such kind of exchange")
+
+
+@OURS
+@pytest.mark.parametrize(
+    ("text", "matching"),
+    [
+        ("company = 'Telco' and price < 100", [b"cheap"]),
+        ("price between 80 and 120 or urgent = true", [b"cheap", b"dear", b"header"]),
+        ("company like 'Tel%' and not price > 100", [b"cheap"]),
+        ("company in ('Telco', 'Other') and order.lines[0].sku is not null", [b"dear"]),
+        ("company is null", [b"header", b"text"]),
+    ],
+)
+def test_a_content_exchange_filters_headers_and_json(
+    channel: Any, queue: QueueFactory, exchange: ExchangeFactory, text: str, matching: list[bytes]
+) -> None:
+    source, name = exchange("content"), queue()
+    channel.queue_bind(name, source, "", {"x-filter": text})
+    channel.confirm_delivery()
+    for message_id, body, headers in (
+        ("cheap", {"company": "Telco", "price": 80}, {}),
+        ("dear", {"company": "Telco", "price": 120, "order": {"lines": [{"sku": "A-1"}]}}, {}),
+        ("header", {}, {"urgent": True}),
+    ):
+        properties = pika.BasicProperties(message_id=message_id, headers=headers)
+        channel.basic_publish(source, "", json.dumps(body), properties)
+    channel.basic_publish(source, "", b"no JSON", pika.BasicProperties(message_id="text"))
+    got = [message.properties.message_id.encode() for message in get_many(channel, name, len(matching))]
+    assert got == matching
+    assert is_empty(channel, name)
+
+
+@OURS
+def test_a_filter_that_cannot_be_read_is_refused(
+    connection: Any, queue: QueueFactory, exchange: ExchangeFactory
+) -> None:
+    source, name = exchange("content"), queue()
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        connection.channel().queue_bind(name, source, "", {"x-filter": "price <"})
+    assert caught.value.reply_code == 406
+    assert "x-filter" in caught.value.reply_text
+
+
+@OURS
+@pytest.mark.parametrize(
+    ("subscribed", "matching"),
+    [
+        ("order", [b"order", b"order.created", b"order.created.v2"]),
+        ("order.created", [b"order.created", b"order.created.v2"]),
+        ("", [b"order", b"order.created", b"order.created.v2", b"orders", b"invoice"]),
+        ("order.creat", []),
+    ],
+)
+def test_a_type_exchange_matches_subtypes(
+    channel: Any, queue: QueueFactory, exchange: ExchangeFactory, subscribed: str, matching: list[bytes]
+) -> None:
+    source, name = exchange("type"), queue()
+    channel.queue_bind(name, source, subscribed)
+    publish_all(channel, source, ["order", "order.created", "order.created.v2", "orders", "invoice"])
+    assert bodies(get_many(channel, name, len(matching))) == matching
+    assert is_empty(channel, name)

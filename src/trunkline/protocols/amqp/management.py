@@ -1,11 +1,11 @@
-"""What AMQP itself has no methods for: listing, peeking, moving, definitions, users.
+"""What AMQP itself has no methods for: listing, peeking, moving, cancelling delayed messages, definitions, users.
 
 A request is a message to the default exchange with the routing key `amq.trunkline.management`, JSON {"do": name, …} as
 its body and a direct reply-to address; the reply is JSON {"ok": …} or {"error": reason, "text": …}. So the command line
 needs no further port, and logs in like any client: the user must have the tag `administrator`, or `management` for what
 only looks.
 
-Bounded: an answer of `MAX_LISTED` entries; a peek of `MAX_PEEKED` messages and `MAX_PEEKED_BODY_BYTES` of each; a move of
+Bounded: an answer of `MAX_LISTED` entries; a peek, or a list of delayed messages, of `MAX_PEEKED` messages and `MAX_PEEKED_BODY_BYTES` of each; a move of
 `MAX_MOVED` messages in one request, in steps of `_MOVE_STEP`.
 """
 
@@ -55,9 +55,11 @@ class Management:
             "exchanges": self._exchanges,
             "bindings": self._bindings,
             "peek": self._peek,
+            "scheduled": self._scheduled,
         }
         self._changing: dict[str, Callable[[VirtualHost, Json], Awaitable[object]]] = {
             "move": self._move,
+            "cancel": self._cancel,
             "export": self._export,
             "import": self._import,
             "users": self._users,
@@ -131,6 +133,23 @@ class Management:
             for delivery in found
         ]
 
+    async def _scheduled(self, vhost: VirtualHost, asked: Json) -> object:
+        """What waits for its time, soonest first. The body of a message that is in the log only is not shown."""
+        queue = self._queue(vhost, asked, "queue")
+        count = min(_number(asked, "count", MAX_PEEKED), MAX_PEEKED)
+        found: list[Json] = []
+        for entry in queue.cursor.scheduled()[:count]:
+            body = None if entry.message is None else entry.message.value[:MAX_PEEKED_BODY_BYTES]
+            found.append(
+                {
+                    "id": entry.id,
+                    "due_ms": entry.due_ms,
+                    "size_bytes": None if entry.message is None else len(entry.message.value),
+                    "body": None if body is None else base64.b64encode(body).decode(),
+                }
+            )
+        return found
+
     def _queue(self, vhost: VirtualHost, asked: Json, member: str) -> Queue:
         name = str(asked.get(member))
         queue = vhost.queues.get(name)
@@ -162,6 +181,14 @@ class Management:
             moved += len(found)
         await self._messaging.settlements_stored()
         return {"moved": moved}
+
+    async def _cancel(self, vhost: VirtualHost, asked: Json) -> object:
+        """Drop a message that waits for its time; it is stored that it is gone before this is answered."""
+        queue, number = self._queue(vhost, asked, "queue"), _number(asked, "id", -1)
+        if not queue.cursor.cancel(number):
+            raise Refused(Reason.NOT_FOUND, f"no delayed message {number} in queue '{queue.name}'")
+        await self._messaging.settlements_stored()
+        return {"id": number}
 
     async def _export(self, vhost: VirtualHost, asked: Json) -> object:
         return export_definitions(self._messaging)
