@@ -70,6 +70,7 @@ class Messaging:
         self._min_free_bytes = min_free_bytes
         self.queues = Queues(store, clock)
         self.turn = Turn(self.queues.runtime.run_turn)
+        self.queues.runtime.ask = self.turn.ask_to_deal
         self.topology = Topology(store, clock)
         self.publishing = Publishing(self.topology.vhosts, clock, self.turn)
         self._atomic = AtomicPublication(store, transactions, clock)

@@ -23,13 +23,14 @@ Work = Callable[[], None]
 
 
 class Turn:
-    __slots__ = ("_collected", "_held", "_loop", "_output", "_running", "_scheduled", "deal")
+    __slots__ = ("_collected", "_deal_asked", "_held", "_loop", "_output", "_running", "_scheduled", "deal")
 
     def __init__(self, deal: Work = lambda: None) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.deal = deal  # hands messages to consumers
         self._collected: list[Work] = []
         self._output: list[Work] = []
+        self._deal_asked = False
         self._scheduled = False
         self._running = False
         self._held = False
@@ -41,7 +42,7 @@ class Turn:
     def let_go(self) -> None:
         """End the turn now if the loop has nothing else to do in this pass, else at the end of the pass."""
         self._held = False
-        if not (self._collected or self._output) or self._scheduled:
+        if not (self._collected or self._output or self._deal_asked) or self._scheduled:
             return
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
@@ -59,6 +60,11 @@ class Turn:
         self._output.append(work)
         self._schedule()
 
+    def ask_to_deal(self) -> None:
+        """Deal in this turn; when asked for by a deal, in the next one, so that a long line lets others in between."""
+        self._deal_asked = True
+        self._schedule()
+
     def _schedule(self) -> None:
         if not self._scheduled and not self._running and not self._held:
             self._scheduled = True
@@ -72,10 +78,13 @@ class Turn:
             return
         self._running = True
         try:
-            while self._collected or self._output:
-                if self._collected:
+            dealt = False
+            while self._collected or self._output or (self._deal_asked and not dealt):
+                if self._collected or (self._deal_asked and not dealt):
                     work, self._collected = self._collected, []
                     _do(work)
+                    dealt = True
+                    self._deal_asked = False
                     _do([self.deal])
                     if self._collected:  # a queue dead-lettered what it could not deal
                         continue
@@ -84,6 +93,8 @@ class Turn:
         finally:
             self._scheduled = False
             self._running = False
+            if self._deal_asked:
+                self._schedule()
 
 
 def _do(works: list[Work]) -> None:

@@ -44,6 +44,7 @@ class QueueRuntime:
         self.on_gone: Callable[[QueueCursor], None] | None = None  # a queue's topic was deleted under it
         self.on_expired: Callable[[QueueCursor], None] | None = None  # a queue was unused for as long as it may be
         self.held_bytes = 0  # in memory, of all queues
+        self.ask: Callable[[], None] = self._ask_loop  # for a turn; who has turns of its own replaces it
         self._woken: dict[QueueCursor, None] = {}
         self._requested = False
         self._heap: list[tuple[float, int, QueueCursor]] = []
@@ -63,7 +64,10 @@ class QueueRuntime:
     def _request_turn(self) -> None:
         if not self._requested and not self.closed:
             self._requested = True
-            asyncio.get_running_loop().call_soon(self.run_turn)
+            self.ask()
+
+    def _ask_loop(self) -> None:
+        asyncio.get_running_loop().call_soon(self.run_turn)
 
     def run_turn(self) -> None:
         """Deal, write the state, deliver. A protocol may call it at the end of a read instead of waiting for the loop."""
