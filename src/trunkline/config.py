@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from trunkline.log.config import SETTINGS as TOPIC_SETTINGS
 from trunkline.log.config import check_setting
@@ -202,8 +202,7 @@ class Config:
         return f"{host}:{self.kafka_port or 9092}"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One row of the table: what `config show` and `config example` print."""
 
     name: str

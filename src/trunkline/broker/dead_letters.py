@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from trunkline.log.records import decode_headers, encode_headers
 
@@ -36,8 +35,7 @@ _LAST: Final = "x-last-death-"
 REJECTED: Final = "rejected"
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(NamedTuple):
     """A message on its way to a dead-letter exchange. `section` is its new header section."""
 
     routing_keys: tuple[str, ...]

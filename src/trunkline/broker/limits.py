@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLimits:
+class BrokerLimits(NamedTuple):
     max_connections: int = 10_000
     max_request_bytes: int = 100 * 1024 * 1024  # Kafka's socket.request.max.bytes
     max_inflight_requests: int = 128  # per connection, counted until the response is sent

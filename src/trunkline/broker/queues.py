@@ -22,6 +22,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from trunkline.clock import Clock
 from trunkline.cursors.queue import (
@@ -75,8 +76,7 @@ class DeclaredQueue:
         return self.cursor.settings
 
 
-@dataclass(frozen=True, slots=True)
-class _Description:
+class _Description(NamedTuple):
     """What the record of a queue says."""
 
     vhost: str
@@ -357,17 +357,21 @@ class Queues:
         if not self._forget(queue, reason):
             return
         recorded = self._write_tombstones(queue)
-        if not queue.adopted and self._store.topic(queue.topic) is not None:
-            try:
-                await self._store.delete_topic(queue.topic)
-            except UnknownTopicOrPartition:
-                pass  # a Kafka client was quicker
-            if self.on_topic_deleted is not None:
-                await self.on_topic_deleted(queue.topic)
-            if self.on_topics_changed is not None:
-                self.on_topics_changed()
+        await self._delete_topic_of(queue)
         if recorded is not None:
             await recorded
+
+    async def _delete_topic_of(self, queue: DeclaredQueue) -> None:
+        if queue.adopted or self._store.topic(queue.topic) is None:
+            return
+        try:
+            await self._store.delete_topic(queue.topic)
+        except UnknownTopicOrPartition:
+            pass  # a Kafka client was quicker
+        if self.on_topic_deleted is not None:
+            await self.on_topic_deleted(queue.topic)
+        if self.on_topics_changed is not None:
+            self.on_topics_changed()
 
     def _forget(self, queue: DeclaredQueue, reason: str) -> bool:
         if self._queues.get((queue.vhost, queue.name)) is not queue:
@@ -401,10 +405,12 @@ class Queues:
             self._spawn(lambda: self._delete(queue, "it was not used"), f"delete queue {queue.name}")
 
     def _on_gone(self, cursor: QueueCursor) -> None:
-        """The topic was deleted under the queue."""
+        """The topic was deleted under the queue; or a queue that is not durable could not write, and goes with its topic."""
         queue = self._by_cursor.get(cursor)
         if queue is not None and self._forget(queue, "its topic was deleted"):
             self._write_tombstones(queue)
+            if not queue.durable:
+                self._spawn(lambda: self._delete_topic_of(queue), f"delete queue {queue.name}")
 
     # -- records -----------------------------------------------------------------------------------------------------
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trunkline.broker.producer_ids import DEFAULT_BLOCK_SIZE
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionLimits:
+class TransactionLimits(NamedTuple):
     max_timeout_ms: int = 15 * 60_000  # transaction.max.timeout.ms
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000  # transactional.id.expiration.ms
     expiration_interval_ms: int = 3_600_000  # how often idle transactional ids are looked for

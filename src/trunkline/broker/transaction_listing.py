@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trunkline.broker.transaction_completion import Transaction
 from trunkline.broker.transaction_state import NO_TIMESTAMP
 from trunkline.log.store import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
+class TransactionDescription(NamedTuple):
     transactional_id: str
     state: str
     producer_id: int
@@ -21,8 +20,7 @@ class TransactionDescription:
     partitions: Sequence[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionListing:
+class TransactionListing(NamedTuple):
     transactional_id: str
     producer_id: int
     state: str

@@ -34,9 +34,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from trunkline.log.store import TopicPartition
 
@@ -88,16 +88,14 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
+class ProducerIdentity(NamedTuple):
     """What a producer stamps on its batches."""
 
     producer_id: int
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionState:
+class TransactionState(NamedTuple):
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
     timeout_ms: int = 0
@@ -215,7 +213,7 @@ class TransactionState:
 
     def _to(self, status: Status, **changes: object) -> TransactionState:
         assert status in TRANSITIONS[self.status], f"{self.status.label} -> {status.label}"
-        return replace(self, status=status, **changes)  # type: ignore[arg-type]
+        return self._replace(status=status, **changes)  # type: ignore[arg-type]
 
 
 # -- format ------------------------------------------------------------------------------------------------------

@@ -36,9 +36,8 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import crc32c as _crc32c
-
 from trunkline.log import compression as codecs
+from trunkline.log.checksum import crc32c_of
 from trunkline.log.errors import CorruptBatch
 from trunkline.log.store import Buffer
 
@@ -70,8 +69,6 @@ _INT64 = struct.Struct(">q")
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 _FILE_CHUNK_BYTES = 1 << 20
-
-crc32c_of = _crc32c.crc32c
 
 
 class BatchHeader(NamedTuple):

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from trunkline.log.errors import InvalidConfig
 
@@ -16,8 +16,7 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     name: str
     kind: str  # Kafka's type word: boolean, string, int, long, double, list
     default: str

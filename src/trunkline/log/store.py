@@ -45,8 +45,7 @@ class Durability(IntEnum):
     DISK = 2  # fsynced: survives power loss
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(NamedTuple):
     name: str
     id: UUID
     partitions: int
@@ -58,8 +57,7 @@ class TopicInfo:
         return self.name.startswith("__")
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """Where a batch went. `duplicate` means that an idempotent producer sent it before and it stands there already."""
 
     base_offset: int
@@ -74,8 +72,7 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """The ends of a partition. `last_stable_offset` is the first offset of the oldest open transaction, else the end."""
 
     log_start_offset: int
@@ -101,8 +98,7 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerState:
+class ProducerState(NamedTuple):
     """What a partition remembers of one idempotent or transactional producer."""
 
     producer_id: int

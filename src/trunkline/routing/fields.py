@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from trunkline.routing.limits import MAX_PARSED_BODY_BYTES
 
@@ -30,8 +29,7 @@ Scalar = bool | int | float | str
 FieldValue = Scalar | Literal[_Opaque.OPAQUE] | None
 
 
-@dataclass(frozen=True, slots=True)
-class FieldPath:
+class FieldPath(NamedTuple):
     text: str
     # Member names and array indexes from the top of the body.
     steps: tuple[str | int, ...]

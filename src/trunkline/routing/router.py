@@ -18,8 +18,7 @@ bindings and says which, so that the caller can record it and delete what should
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from trunkline.routing.errors import (
     AccessRefused,
@@ -40,8 +39,7 @@ Q = TypeVar("Q")
 DEFAULT_EXCHANGE: Final = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """A binding by names: from an exchange to a queue, or to another exchange."""
 
     source: str
@@ -51,8 +49,7 @@ class Route:
     arguments: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeProperties:
+class ExchangeProperties(NamedTuple):
     name: str
     kind: str
     internal: bool

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
 from trunkline.log.batch import build_marker, iter_batches, iter_records, parse_header, read_marker, rebase
@@ -167,13 +167,13 @@ class MemoryLog(LogStore):
             del self.partitions[TopicPartition(name, number)]
 
     async def grow_topic(self, name: str, partitions: int) -> TopicInfo:
-        info = self._topics[name] = replace(self._topics[name], partitions=partitions)
+        info = self._topics[name] = self._topics[name]._replace(partitions=partitions)
         for number in range(partitions):
             self.partitions.setdefault(TopicPartition(name, number), MemoryPartition())
         return info
 
     async def configure_topic(self, name: str, config: Mapping[str, str]) -> TopicInfo:
-        info = self._topics[name] = replace(self._topics[name], config=TopicConfig(config))
+        info = self._topics[name] = self._topics[name]._replace(config=TopicConfig(config))
         return info
 
     def append(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
+class QueueLimits(NamedTuple):
     max_queues: int = 50_000
     # In memory, per queue: messages that are ready, so that live consumers are served without reading the log.
     buffer_bytes: int = 16 << 20

@@ -15,7 +15,6 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -25,8 +24,7 @@ class TopicIdPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class AssignorMember:
+class AssignorMember(NamedTuple):
     member_id: str
     instance_id: str | None
     topics: frozenset[UUID]

@@ -14,8 +14,7 @@ from trunkline.cursors.stream.timers import Timer
 Protocol = tuple[str, bytes]  # name of an assignment strategy and the member's metadata for it
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRequest:
+class JoinRequest(NamedTuple):
     group_id: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
@@ -36,8 +35,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinResult:
+class JoinResult(NamedTuple):
     member_id: str
     generation: int
     protocol_type: str | None
@@ -47,8 +45,7 @@ class JoinResult:
     skip_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResult:
+class SyncResult(NamedTuple):
     protocol_type: str | None
     protocol_name: str | None
     assignment: bytes

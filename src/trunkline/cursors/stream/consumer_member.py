@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 from uuid import UUID
 
 from trunkline.cursors.stream.assignors import TopicIdPartition
@@ -35,8 +36,7 @@ class MemberState(StrEnum):
     UNRELEASED_PARTITIONS = "UNRELEASED_PARTITIONS"
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class HeartbeatRequest(NamedTuple):
     """ConsumerGroupHeartbeat: None and -1 mean "as before"."""
 
     group_id: str
@@ -59,8 +59,7 @@ class HeartbeatRequest:
         return self.rebalance_timeout_ms != -1 and subscribed and self.topic_partitions is not None
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResult:
+class HeartbeatResult(NamedTuple):
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trunkline.cursors.stream.classic import ClassicGroup
 from trunkline.cursors.stream.classic_state import ClassicState
@@ -12,16 +12,14 @@ from trunkline.cursors.stream.consumer_member import Partitions
 from trunkline.cursors.stream.runtime import GroupType
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
+class GroupListing(NamedTuple):
     group_id: str
     protocol_type: str
     state: str
     type: GroupType
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicMemberDescription:
+class ClassicMemberDescription(NamedTuple):
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -30,8 +28,7 @@ class ClassicMemberDescription:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicDescription:
+class ClassicDescription(NamedTuple):
     group_id: str
     state: str
     protocol_type: str
@@ -40,8 +37,7 @@ class ClassicDescription:
     type: GroupType = GroupType.CLASSIC
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerMemberDescription:
+class ConsumerMemberDescription(NamedTuple):
     member_id: str
     instance_id: str | None
     rack_id: str | None
@@ -54,8 +50,7 @@ class ConsumerMemberDescription:
     target_assignment: Partitions
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerDescription:
+class ConsumerDescription(NamedTuple):
     group_id: str
     state: str
     group_epoch: int

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLimits:
+class GroupLimits(NamedTuple):
     max_groups: int = 100_000
     max_id_chars: int = 8_000  # of group, member, client, instance ids and names: with a suffix, still a Kafka string
     max_members_per_group: int = 10_000  # group.max.size and group.consumer.max.size

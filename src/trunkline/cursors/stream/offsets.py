@@ -13,7 +13,6 @@ replaying as while serving:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from trunkline.cursors.stream.errors import GroupErrorName
@@ -31,8 +30,7 @@ class OffsetEntry(NamedTuple):
     metadata: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 _MAX_STATES = 5_000
 _MAX_DEPTH = 50
@@ -37,8 +38,7 @@ class _State:
     at: str = ""  # "start" or "end": a free move only there
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(NamedTuple):
     """A parsed piece: `kind` is char, at, cat, alt or repeat."""
 
     kind: str

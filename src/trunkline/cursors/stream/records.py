@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 
 OFFSET_KEY_VERSION = 1
@@ -70,8 +69,7 @@ class OffsetValue(NamedTuple):
     commit_timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicMemberValue:
+class ClassicMemberValue(NamedTuple):
     member_id: str
     instance_id: str | None
     client_id: str
@@ -82,8 +80,7 @@ class ClassicMemberValue:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicValue:
+class ClassicValue(NamedTuple):
     protocol_type: str
     generation: int
     protocol_name: str | None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from trunkline.clock import Clock
 from trunkline.cursors.stream.journal import Journal
@@ -17,8 +17,7 @@ class GroupType(StrEnum):
     CONSUMER = "consumer"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRuntime:
+class GroupRuntime(NamedTuple):
     clock: Clock
     timers: Timers
     journal: Journal

@@ -28,6 +28,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import NamedTuple
 
 from trunkline.log.batch import BatchHeader, Record, iter_records, parse_header, refill_batch
 from trunkline.log.embedded.aborted import AbortedEntry
@@ -48,8 +49,7 @@ class Abandoned(Exception):
     """The store is closing, or the partition is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """A closed segment, as the pass sees it."""
 
     base_offset: int
@@ -59,8 +59,7 @@ class Source:
     aborted: Sequence[AbortedEntry]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Everything a pass needs to know; nothing in it changes while it runs."""
 
     directory: str

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from trunkline.log import batch as layout
 from trunkline.log import compression as codecs
-from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Record, crc32c_of
+from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Record
+from trunkline.log.checksum import crc32c_of
 from trunkline.log.config import LONG_MAX, TopicConfig
 from trunkline.log.errors import BatchTooLarge, CorruptBatch, InvalidRecord, InvalidTimestamp, UnsupportedFormat
 from trunkline.log.records import iter_light

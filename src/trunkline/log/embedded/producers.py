@@ -31,8 +31,8 @@ from trunkline.log.batch import (
     BatchHeader,
     Marker,
     advance_sequence,
-    crc32c_of,
 )
+from trunkline.log.checksum import crc32c_of
 from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.errors import (
     DuplicateSequence,

@@ -6,10 +6,9 @@ These are the versions that can be encoded and decoded; a session may advertise 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from trunkline.protocols.kafka.messages.catalogue import ROWS, ApiKey
 from trunkline.protocols.kafka.wire import Message
@@ -20,8 +19,7 @@ Request: TypeAlias = Message
 Response: TypeAlias = Message
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One row: `flexible_from` is None for an API without flexible versions."""
 
     key: int
