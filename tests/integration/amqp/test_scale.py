@@ -36,11 +36,11 @@ CONNECTIONS = 1_000 if FULL else 100
 CHANNELS = 10
 
 MEGABYTE = 1 << 20
-MAX_QUEUE_BYTES = 300 * MEGABYTE  # of the whole process, however long its queue
-MAX_UNACKNOWLEDGED_BYTES = 400 * MEGABYTE
-MAX_BYTES_PER_QUEUE = 16_000
+MAX_QUEUE_BYTES = 128 * MEGABYTE  # of the whole process, however long its queue
+MAX_UNACKNOWLEDGED_BYTES = 256 * MEGABYTE
+MAX_BYTES_PER_QUEUE = 20_000
 MAX_BYTES_PER_BINDING = 2_000
-MAX_BYTES_PER_CONNECTION = 60_000  # with its channels
+MAX_BYTES_PER_CONNECTION = 40_000  # with its channels
 
 
 class Stopwatch:
