@@ -71,6 +71,7 @@ class Messaging:
         self.queues = Queues(store, clock)
         self.turn = Turn(self.queues.runtime.run_turn)
         self.queues.runtime.ask = self.turn.ask_to_deal
+        self.queues.runtime.put_off = self.turn.put_off
         self.topology = Topology(store, clock)
         self.publishing = Publishing(self.topology.vhosts, clock, self.turn)
         self._atomic = AtomicPublication(store, transactions, clock)

@@ -2,7 +2,7 @@
 
 Reads that the loop finds ready are handled one after the other; each collects publications, acknowledgements and output.
 At the end of that pass come, in this order: what was collected (appends, settlements), the dealing of messages to
-consumers, and the writing of output. So a turn has one append per queue, one record of what was settled, and one write per
+consumers, the writing of output, and what nobody waits for (`put_off`). So a turn has one append per queue, one record of what was settled, and one write per
 connection, however many frames were read.
 
 Who has asked for something already must not ask again before it has run.
@@ -23,13 +23,14 @@ Work = Callable[[], None]
 
 
 class Turn:
-    __slots__ = ("_collected", "_deal_asked", "_held", "_loop", "_output", "_running", "_scheduled", "deal")
+    __slots__ = ("_afterwards", "_collected", "_deal_asked", "_held", "_loop", "_output", "_running", "_scheduled", "deal")
 
     def __init__(self, deal: Work = lambda: None) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.deal = deal  # hands messages to consumers
         self._collected: list[Work] = []
         self._output: list[Work] = []
+        self._afterwards: list[Work] = []
         self._deal_asked = False
         self._scheduled = False
         self._running = False
@@ -60,6 +61,12 @@ class Turn:
         self._output.append(work)
         self._schedule()
 
+    def put_off(self, work: Work) -> bool:
+        """Do this after the output of the turn that is being ended; False when none is, and the caller does it."""
+        if self._running:
+            self._afterwards.append(work)
+        return self._running
+
     def ask_to_deal(self) -> None:
         """Deal in this turn; when asked for by a deal, in the next one, so that a long line lets others in between."""
         self._deal_asked = True
@@ -79,7 +86,7 @@ class Turn:
         self._running = True
         try:
             dealt = False
-            while self._collected or self._output or (self._deal_asked and not dealt):
+            while self._collected or self._output or self._afterwards or (self._deal_asked and not dealt):
                 if self._collected or (self._deal_asked and not dealt):
                     work, self._collected = self._collected, []
                     _do(work)
@@ -89,6 +96,8 @@ class Turn:
                     if self._collected:  # a queue dead-lettered what it could not deal
                         continue
                 work, self._output = self._output, []
+                _do(work)
+                work, self._afterwards = self._afterwards, []
                 _do(work)
         finally:
             self._scheduled = False

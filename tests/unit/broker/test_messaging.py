@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from asyncio import Future
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from trunkline.broker.messaging import QueueDeclaration
 from trunkline.broker.refusals import Reason, Refused
 from trunkline.broker.topology import Topology, settled
 from trunkline.broker.virtual_host import ExchangeInfo, Queue, VirtualHost
-from trunkline.cursors.queue import Message, Overflow, QueueSettings
+from trunkline.cursors.queue import Delivery, Message, Overflow, QueueSettings
+from trunkline.log.batch import iter_batches, iter_records
 from trunkline.log.embedded.store import EmbeddedStore
-from trunkline.log.store import Durability, TopicPartition
+from trunkline.log.errors import StorageFailure
+from trunkline.log.store import Appended, Buffer, Durability, TopicPartition
 from trunkline.security.users import Permission, User, hash_password
 
 
@@ -126,6 +129,88 @@ def test_a_dead_letter_is_dropped_when_it_would_go_round_in_a_circle(tmp_path: P
             core.messaging.turn.run()
             assert queue.cursor.ready == 1
             assert [d.message.value for d in await queue.cursor.peek(None, 5)] == [b"2"]
+
+    asyncio.run(test())
+
+
+# -- queues that are not durable ----------------------------------------------------------------------------------------
+
+
+class Watcher:
+    """A consumer that looks at the log when it gets something."""
+
+    priority = 0
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self.got: list[tuple[int, bytes]] = []
+        self.ends_seen: list[int] = []
+        self.told: list[str] = []
+
+    def credit(self) -> int:
+        return 100
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        self.got += [(delivery.offset, delivery.message.value) for delivery in deliveries]
+        self.ends_seen.append(self._core.store.bounds(TopicPartition("quick", 0)).high_watermark)
+
+    def cancelled(self, reason: str) -> None:
+        self.told.append(reason)
+
+
+async def wait_until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
+def test_who_waits_at_a_queue_that_is_not_durable_is_served_before_the_log_is_written(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            queue = await declare(core, "quick", durable=False)
+            watcher = Watcher(core)
+            queue.cursor.add_consumer(watcher, no_ack=True)
+            for expected in (2, 4, 6):
+                for value in (b"a", b"b"):
+                    core.messaging.publishing.add(queue, Message(value))
+                await wait_until(lambda expected=expected: len(watcher.got) == expected)  # type: ignore[misc]
+            assert watcher.got == [(number, b"ab"[number % 2 :][:1]) for number in range(6)]
+            assert watcher.ends_seen == [0, 2, 4]
+            tp = TopicPartition("quick", 0)
+            assert core.store.bounds(tp).high_watermark == 6
+            part = await core.store.read(tp, 0, 10_000)
+            assert [record.value for _, batch in iter_batches(part.records) for record in iter_records(batch)] == [
+                b"a",
+                b"b",
+            ] * 3
+
+    asyncio.run(test())
+
+
+def test_a_queue_that_is_not_durable_ends_when_its_messages_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            queue = await declare(core, "quick", durable=False)
+            watcher = Watcher(core)
+            queue.cursor.add_consumer(watcher)
+            append = core.store.append
+
+            def fail(tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS) -> Future[Appended]:
+                if tp.topic == "quick":
+                    raise StorageFailure("quick-0", "no space left on device")
+                return append(tp, batches, durability)
+
+            monkeypatch.setattr(core.store, "append", fail)
+            core.messaging.publishing.add(queue, Message(b"a"))
+            await wait_until(lambda: bool(watcher.told))
+            assert watcher.told == ["its messages cannot be written"]
+            assert "quick" not in of(core)[1].queues
+            await wait_until(lambda: core.store.topic("quick") is None)
+            monkeypatch.undo()
+            again = await declare(core, "quick", durable=False)
+            assert again.cursor.ready == 0
 
     asyncio.run(test())
 

@@ -95,6 +95,8 @@ class QueueCursor:
         self._schedule = Schedule(queue_id, self._journal, self._limits, first_id=self._clock.wall_ms() << 16)
         self._accounted_bytes = 0
         self._putting = False
+        # What this turn put and did not write yet: messages, their size, when
+        self._unwritten: list[tuple[Sequence[Message], int, int]] = []
         self._trimming = False
         self._published = self._delivered = self._redelivered = self._acknowledged = self._dead_lettered = 0
         bounds = self._store.bounds(self._tp)
@@ -198,14 +200,15 @@ class QueueCursor:
     def _append(self, messages: Sequence[Message], durability: Durability) -> asyncio.Future[Appended]:
         now_ms = self._clock.wall_ms()
         size = size_of(messages)
-        batches = encode_messages(messages, size, now_ms, self._limits.batch_bytes)
-        base = self._store.bounds(self._tp).high_watermark
-        self._putting = True
-        try:
-            stored = self._store.append(self._tp, batches, durability)
-        finally:
-            self._putting = False
         count = len(messages)
+        base = self._store.bounds(self._tp).high_watermark
+        if not self.durable and count and (self._unwritten or self._runtime.put_off(self._write_behind)):
+            base += sum([len(each) for each, _, _ in self._unwritten])
+            self._unwritten.append((messages, size, now_ms))
+            stored: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+            stored.set_result(Appended(base, base + count - 1, -1, self._trimmed_to))
+        else:
+            stored = self._write(messages, size, now_ms, durability)
         self._published += count
         progress, ready, settings = self._progress, self._ready, self.settings
         progress.mean_bytes = (progress.mean_bytes * 7 + size // count) // 8 if progress.mean_bytes else size // count
@@ -222,6 +225,31 @@ class QueueCursor:
         if awaited:
             self._runtime.wake(self)
         return stored
+
+    def _write(
+        self, messages: Sequence[Message], size: int, now_ms: int, durability: Durability
+    ) -> asyncio.Future[Appended]:
+        batches = encode_messages(messages, size, now_ms, self._limits.batch_bytes)
+        self._putting = True
+        try:
+            return self._store.append(self._tp, batches, durability)
+        finally:
+            self._putting = False
+
+    def _write_behind(self) -> None:
+        """Write what a turn put into a queue that is not durable, after consumers who waited for it have it.
+
+        Their offsets were given out. A queue that cannot write them ends, as one does in RabbitMQ that fails.
+        """
+        unwritten, self._unwritten = self._unwritten, []
+        if self.gone:
+            return
+        try:
+            for messages, size, now_ms in unwritten:
+                self._write(messages, size, now_ms, Durability.NONE)
+        except LogError as error:
+            _logger.error("queue %s ends, because its messages cannot be written: %s", self.name, error)
+            self._end("its messages cannot be written")
 
     def _account(self) -> None:
         held = (
@@ -245,9 +273,7 @@ class QueueCursor:
             return False
         info = self._store.topic(self.topic)
         if info is None or info.id != self._topic_id:
-            self.vanish("the topic was deleted")
-            if self._runtime.on_gone is not None:
-                self._runtime.on_gone(self)
+            self._end("the topic was deleted")
             return False
         bounds = self._store.bounds(self._tp)
         self._ready.extend_to(bounds.last_stable_offset)
@@ -726,6 +752,11 @@ class QueueCursor:
         finally:
             self._trimming = False
         self._trim()  # the head may have moved on meanwhile
+
+    def _end(self, reason: str) -> None:
+        self.vanish(reason)
+        if self._runtime.on_gone is not None:
+            self._runtime.on_gone(self)
 
     def vanish(self, reason: str) -> None:
         """The queue is deleted: consumers are told, everything in memory is let go."""

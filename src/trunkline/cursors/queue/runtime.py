@@ -45,6 +45,8 @@ class QueueRuntime:
         self.on_expired: Callable[[QueueCursor], None] | None = None  # a queue was unused for as long as it may be
         self.held_bytes = 0  # in memory, of all queues
         self.ask: Callable[[], None] = self._ask_loop  # for a turn; who has turns of its own replaces it
+        # Does something once consumers have what this turn dealt to them; False: it cannot, do it now.
+        self.put_off: Callable[[Callable[[], None]], bool] = lambda _work: False
         self._woken: dict[QueueCursor, None] = {}
         self._requested = False
         self._heap: list[tuple[float, int, QueueCursor]] = []
