@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import tempfile
 from pathlib import Path
 
@@ -369,3 +370,22 @@ def test_no_sequence_of_frames_breaks_the_broker(frames: list[bytes], cut: int) 
                 assert await other.bodies(1) == [b"still here"]
 
     run(test())
+
+
+def test_unfinished_messages_of_all_channels_hold_no_more_than_two_of_the_largest(tmp_path: Path) -> None:
+    async def test(started: Broker) -> None:
+        peer = await started.peer()
+        for channel in (2, 3):
+            await peer.open_channel(channel)
+        for channel in (1, 2, 3):
+            peer.send(_unfinished(channel))
+        assert (await peer.expect(m.ConnectionClose)).reply_code == codes.RESOURCE_ERROR
+
+    with_broker(tmp_path, test, AmqpLimits(max_message_bytes=1_000))
+
+
+def _unfinished(channel: int) -> bytes:
+    """A publication of 1,000 bytes that lacks the last of them."""
+    whole = encode_publish(channel, "", "q", b"\0\0", bytes(1_000), 4_096)
+    body = struct.pack(">BHI", 3, channel, 999) + bytes(999) + b"\xce"
+    return whole[: -len(body) - 1] + body

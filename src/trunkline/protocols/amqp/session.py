@@ -125,7 +125,8 @@ class Session:
         self._wire = wire
         self._loopback = loopback
         self._state = "header"
-        self._parser = Parser(max_body_bytes=service.limits.max_message_bytes)
+        max_message_bytes = service.limits.max_message_bytes
+        self._parser = Parser(max_body_bytes=max_message_bytes, max_unfinished_bytes=2 * max_message_bytes)
         self._channel_max = service.limits.channel_max
         self._authentication_failure_close = False
         self._tell_blocked = False
