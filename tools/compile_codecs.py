@@ -1,8 +1,9 @@
 """Compiles the frame codecs with mypyc, next to their sources.
 
-    python tools/compile_codecs.py [--force | --report]
+    python tools/compile_codecs.py [--force | --report | --check]
 
-With `--force` they are compiled even if they are up to date, with `--report` it only says what is the case.
+With `--force` they are compiled even if they are up to date; with `--report` it only says what is the case, and with
+`--check` it also fails where they could have been compiled and are not.
 
 The modules are those of `trunkline.compiled.MODULES`. Without a C compiler, or without mypy, nothing is compiled, the
 exit code is 0 all the same and the plain modules are used: they are the same source. What was compiled is noted with a
@@ -133,10 +134,11 @@ command.run()
 
 def main(arguments: list[str]) -> int:
     reason = why_not()
-    if "--report" in arguments:
-        plain = reason if reason in {NO_COMPILER, NO_HEADERS} else "they could not be compiled"
-        print(f"==> frame codecs: {'compiled' if up_to_date(ROOT) else f'plain Python ({plain})'}")
-        return 0
+    if "--report" in arguments or "--check" in arguments:
+        compiled, excused = up_to_date(ROOT), reason in {NO_COMPILER, NO_HEADERS}
+        plain = reason if excused else "they could not be compiled"
+        print(f"==> frame codecs: {'compiled' if compiled else f'plain Python ({plain})'}")
+        return int("--check" in arguments and not compiled and not excused)
     if reason is not None:
         print(f"==> {reason}: using plain Python for the frame codecs")
         return 0
