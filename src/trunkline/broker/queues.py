@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from trunkline.broker.latest_values import latest_values
 from trunkline.clock import Clock
 from trunkline.cursors.queue import (
     QueueCursor,
@@ -41,7 +42,7 @@ from trunkline.cursors.queue import (
     restore_queues,
 )
 from trunkline.cursors.queue.limits import EPHEMERAL_TOPIC_CONFIG, QUEUE_TOPIC_CONFIG, RETAINED_TOPIC_CONFIG
-from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
+from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.errors import InvalidTopicName, LogError, TopicExists, UnknownTopicOrPartition
 from trunkline.log.names import MAX_TOPIC_NAME_LENGTH, check_topic_name
 from trunkline.log.store import Appended, Durability, LogStore, TopicInfo, TopicPartition
@@ -51,7 +52,6 @@ logger = logging.getLogger(__name__)
 TOPOLOGY = TopicPartition("__topology", 0)
 DEFAULT_VHOST = "/"
 _KEY_PREFIX = b"queue:"
-_READ_BYTES = 1 << 20
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 _DIGEST_DIGITS = 12
 _RESERVED_PREFIX = "__"
@@ -133,23 +133,10 @@ class Queues:
             queue.cursor.close()
 
     async def _fold_topology(self) -> list[_Description]:
-        found: dict[bytes, bytes] = {}
-        offset = self._store.bounds(TOPOLOGY).log_start_offset
-        while True:
-            part = await self._store.read(TOPOLOGY, offset, _READ_BYTES)
-            if not part.records:
-                break
-            for header, batch in iter_batches(part.records):
-                offset = header.last_offset + 1
-                for record in iter_records(batch):
-                    if record.key is None or not record.key.startswith(_KEY_PREFIX):
-                        continue
-                    if record.value is None:
-                        found.pop(record.key, None)
-                    else:
-                        found[record.key] = record.value
         descriptions: list[_Description] = []
-        for key, value in found.items():
+        for key, value in (await latest_values(self._store, TOPOLOGY)).items():
+            if not key.startswith(_KEY_PREFIX):
+                continue
             try:
                 descriptions.append(_decode(value))
             except ValueError as error:

@@ -25,10 +25,11 @@ from collections.abc import Awaitable, Iterable, Sequence
 
 from trunkline.broker import refusals
 from trunkline.broker.arguments import Arguments, table_from_json, to_json
+from trunkline.broker.latest_values import latest_values
 from trunkline.broker.refusals import Reason, Refused
 from trunkline.broker.virtual_host import PREDECLARED, ExchangeInfo, Queue, VirtualHost
 from trunkline.clock import Clock
-from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
+from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
 from trunkline.routing.errors import (
     AccessRefused,
@@ -48,7 +49,6 @@ logger = logging.getLogger(__name__)
 TOPOLOGY = TopicPartition("__topology", 0)
 DEFAULT_VHOST = "/"
 MAX_VHOSTS = 1_000
-_READ_BYTES = 1024 * 1024
 
 Recorded = asyncio.Future[Appended] | None  # None: nothing to wait for
 
@@ -65,23 +65,10 @@ class Topology:
     async def start(self) -> None:
         """Fold the records into exchanges and accounts. `restore_bindings` comes after the queues are there."""
         documents: dict[str, dict[str, dict[str, object]]] = {}
-        offset = self._store.bounds(TOPOLOGY).log_start_offset
-        while True:
-            part = await self._store.read(TOPOLOGY, offset, _READ_BYTES)
-            if not part.records:
-                break
-            for header, batch in iter_batches(part.records):
-                offset = header.last_offset + 1
-                for record in iter_records(batch):
-                    if record.key is None or record.control:
-                        continue
-                    kind, _, name = record.key.decode("utf-8", "replace").partition(":")
-                    if kind not in _KINDS:
-                        continue
-                    if record.value is None:
-                        documents.setdefault(kind, {}).pop(name, None)
-                    else:
-                        documents.setdefault(kind, {})[name] = json.loads(record.value)
+        for record_key, value in (await latest_values(self._store, TOPOLOGY)).items():
+            kind, _, name = record_key.decode("utf-8", "replace").partition(":")
+            if kind in _KINDS:
+                documents.setdefault(kind, {})[name] = json.loads(value)
         for name in documents.get("vhost", {}):
             self.vhosts[name] = VirtualHost(name)
         for key, document in documents.get("exchange", {}).items():
