@@ -23,18 +23,15 @@ import base64
 import os
 import secrets
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from trunkline.bench.probe import ProbeError, resident_bytes, wait_until_serving
+from trunkline.bench.probe import wait_until_serving
+from trunkline.bench.server_process import LOOPBACK, OUTPUT_TAIL_CHARS, ServerProcess, free_port
 
 DEFAULT_VERSION = "4.3.1"
 SCALA_VERSION = "2.13"
@@ -42,8 +39,6 @@ LOG_BINDING_VERSION = "2.25.3"
 DOWNLOAD_TIMEOUT_S = 900.0
 FORMAT_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 30.0
-OUTPUT_TAIL_CHARS = 2000
 
 JVM_FLAGS = (
     "-server",
@@ -74,8 +69,11 @@ class KafkaUnavailable(Exception):
     """Apache Kafka cannot be run here; the message says what is missing or what it said."""
 
 
-class ApacheKafka:
-    """One Kafka node. `start` and `stop`, or `with`. Not restartable after `stop` unless `directory` is given."""
+class ApacheKafka(ServerProcess):
+    """One Kafka node. It can be started again after `stop` when `directory` is given."""
+
+    product = "Apache Kafka"
+    unavailable = KafkaUnavailable
 
     def __init__(
         self,
@@ -85,86 +83,28 @@ class ApacheKafka:
         properties: Mapping[str, str] | None = None,
         quiet: bool = False,
     ) -> None:
+        super().__init__(directory)
         self.version = version
         self.heap = heap
-        self.start_up_s = 0.0
         self._properties = dict(properties or {})
         self._quiet = quiet
-        self._given_directory = directory
-        self._directory: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self._port}"
+        return f"{LOOPBACK}:{self._port}"
 
     @property
     def address(self) -> str:
         return self.bootstrap
-
-    @property
-    def pid(self) -> int:
-        if self._process is None:
-            raise KafkaUnavailable("Apache Kafka is not running.")
-        return self._process.pid
-
-    def start(self) -> None:
-        """Fetch the jars if need be, format the directory if it is new, start, and wait until it serves."""
-        if self._process is not None:
-            raise KafkaUnavailable("Apache Kafka is already running.")
-        java = _required("java", "Java 17 or newer")
-        jars = fetch_jars(self.version, quiet=self._quiet)
-        self._directory = self._given_directory or Path(tempfile.mkdtemp(prefix="trunkline-apache-kafka-"))
-        self._directory.mkdir(parents=True, exist_ok=True)
-        try:
-            properties = self._write_properties(self._directory)
-            self._format(java, jars, self._directory, properties)
-            self._launch(java, jars, self._directory, properties)
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """Ask for a clean shutdown, kill if that takes too long, and remove a temporary directory. Safe to call twice."""
-        process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        if self._directory is not None and self._given_directory is None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-        self._directory = None
-
-    def kill(self) -> None:
-        """SIGKILL, as a crash would: the directory stays until `stop`."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def resident_bytes(self) -> int:
-        return resident_bytes(self.pid)
 
     def classpath(self) -> str:
         return classpath(self.version)
 
     def _write_properties(self, directory: Path) -> Path:
         # A restart keeps its port, so that clients find the node again.
-        self._port = self._port or _free_port()
-        controller_port = _free_port()
+        self._port = self._port or free_port()
+        controller_port = free_port()
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -198,28 +138,17 @@ class ApacheKafka:
         if result.returncode != 0:
             raise KafkaUnavailable(f"Apache Kafka could not format its storage: {_tail(result.stdout + result.stderr)}")
 
-    def _launch(self, java: str, jars: Path, directory: Path, properties: Path) -> None:
-        output_path = directory / "output.txt"
-        command = [
-            java,
-            f"-Xmx{self.heap}",
-            f"-Xms{self.heap}",
-            *JVM_FLAGS,
-            "-cp",
-            str(jars / "*"),
-            "kafka.Kafka",
-            str(properties),
-        ]
-        started = time.monotonic()
-        with output_path.open("wb") as output:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-        self._process = process
-        try:
-            wait_until_serving(self.bootstrap, START_TIMEOUT_S, is_alive=lambda: process.poll() is None)
-        except ProbeError as error:
-            said = _tail(output_path.read_text(errors="replace"))
-            raise KafkaUnavailable(f"Apache Kafka did not start: {error}. It said: {said or 'nothing'}") from error
-        self.start_up_s = time.monotonic() - started
+    def _launch(self, directory: Path) -> None:
+        """Fetch the jars if need be, format the directory if it is new, start."""
+        java = _required("java", "Java 17 or newer")
+        jars = fetch_jars(self.version, quiet=self._quiet)
+        properties = self._write_properties(directory)
+        self._format(java, jars, directory, properties)
+        memory = [f"-Xmx{self.heap}", f"-Xms{self.heap}"]
+        self._run(
+            [java, *memory, *JVM_FLAGS, "-cp", str(jars / "*"), "kafka.Kafka", str(properties)],
+            lambda is_alive: wait_until_serving(self.bootstrap, START_TIMEOUT_S, is_alive=is_alive),
+        )
 
 
 def classpath(version: str = DEFAULT_VERSION) -> str:
@@ -285,13 +214,6 @@ def _required(program: str, name: str) -> str:
     if path is None:
         raise KafkaUnavailable(f"Running Apache Kafka needs {name}, but there is no `{program}` on the PATH.")
     return path
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _random_cluster_id() -> str:

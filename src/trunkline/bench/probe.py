@@ -30,21 +30,32 @@ class ProbeError(Exception):
     """The broker did not come up, or the operating system would not say what we asked."""
 
 
-def wait_until_serving(bootstrap: str, timeout_s: float, is_alive: Callable[[], bool] = lambda: True) -> None:
-    """Return as soon as the broker at `bootstrap` answers Metadata with a broker in it."""
+def wait_until_serving(
+    address: str,
+    timeout_s: float,
+    is_alive: Callable[[], bool] = lambda: True,
+    ask: Callable[[str], None] | None = None,
+) -> None:
+    """Return as soon as the broker at `address` answers: Metadata with a broker in it, or as `ask` would have it."""
+    ask = ask or _require_broker
     deadline = time.monotonic() + timeout_s
     reason = "it was never asked"
     while time.monotonic() < deadline:
         if not is_alive():
-            raise ProbeError(f"the broker at {bootstrap} exited before it served")
+            raise ProbeError(f"the broker at {address} exited before it served")
         try:
-            if broker_count(bootstrap) > 0:
-                return
-            reason = "it lists no live broker"
+            ask(address)
         except (OSError, ProbeError, struct.error) as error:
             reason = str(error)
+        else:
+            return
         time.sleep(POLL_INTERVAL_S)
-    raise ProbeError(f"the broker at {bootstrap} did not serve within {timeout_s:g} s: {reason}")
+    raise ProbeError(f"the broker at {address} did not serve within {timeout_s:g} s: {reason}")
+
+
+def _require_broker(bootstrap: str) -> None:
+    if broker_count(bootstrap) <= 0:
+        raise ProbeError("it lists no live broker")
 
 
 def broker_count(bootstrap: str) -> int:
@@ -73,17 +84,17 @@ def resident_bytes(pid: int) -> int:
 def _exchange(connection: socket.socket, api_key: int, api_version: int, body: bytes) -> bytes:
     request = _HEADER.pack(api_key, api_version, api_key, len(_CLIENT_ID)) + _CLIENT_ID + body
     connection.sendall(struct.pack(">i", len(request)) + request)
-    (length,) = struct.unpack(">i", _receive(connection, 4))
+    (length,) = struct.unpack(">i", receive(connection, 4))
     if not 4 <= length <= MAX_RESPONSE_BYTES:
         raise ProbeError(f"a response of {length} bytes is not one of Kafka's")
-    response = _receive(connection, length)
+    response = receive(connection, length)
     (correlation_id,) = struct.unpack_from(">i", response)
     if correlation_id != api_key:
         raise ProbeError("the response answers another request")
     return response[4:]
 
 
-def _receive(connection: socket.socket, count: int) -> bytes:
+def receive(connection: socket.socket, count: int) -> bytes:
     received = bytearray()
     while len(received) < count:
         piece = connection.recv(count - len(received))

@@ -12,106 +12,51 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from trunkline.bench.probe import POLL_INTERVAL_S, ProbeError, resident_bytes, wait_until_serving
+from trunkline.bench.probe import POLL_INTERVAL_S, ProbeError, wait_until_serving
+from trunkline.bench.server_process import LOOPBACK, IsAlive, ServerProcess
 
 # All are on, as they are for a user, each on a free port.
 LISTENERS = ("KAFKA", "AMQP", "MQTT", "MQTT_WS")
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
-OUTPUT_TAIL_CHARS = 2000
 
 
-class TrunklineProcess:
-    """One broker process; `with` starts and stops it. `address` is that of the listener that is asked for."""
+class TrunklineProcess(ServerProcess):
+    """One broker process. `address` is that of the listener that is asked for."""
+
+    product = "trunkline"
 
     def __init__(self, listener: str = "kafka") -> None:
-        self.start_up_s = 0.0
+        super().__init__()
         self.address = ""
         self._listener = listener
         self.bootstrap = ""
-        self._directory: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+    def _launch(self, directory: Path) -> None:
+        ready_path = directory / "ready.json"
+        command = [sys.executable, "-m", "trunkline", "serve", "--data", str(directory / "data")]
+        command += ["--host", LOOPBACK, "--ready-file", str(ready_path)]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @property
-    def pid(self) -> int:
-        if self._process is None:
-            raise ProbeError("the broker is not running")
-        return self._process.pid
-
-    def start(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="trunkline-bench-"))
-        ready_path = self._directory / "ready.json"
-        output_path = self._directory / "output.txt"
-        command = [sys.executable, "-m", "trunkline", "serve", "--data", str(self._directory / "data")]
-        command += ["--host", "127.0.0.1", "--ready-file", str(ready_path)]
-        started = time.monotonic()
-        with output_path.open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=_environment(self._listener),
-            )
-        self._process = process
-        try:
-            self._wait_for_ready_file(ready_path, process)
+        def wait(is_alive: IsAlive) -> None:
+            _wait_for_ready_file(ready_path, is_alive)
             ready = json.loads(ready_path.read_text())
             self.bootstrap, self.address = str(ready["kafka"]), str(ready[self._listener])
-            wait_until_serving(self.bootstrap, START_TIMEOUT_S, is_alive=lambda: process.poll() is None)
-        except ProbeError as error:
-            said = output_path.read_text(errors="replace").strip()[-OUTPUT_TAIL_CHARS:]
-            self.stop()
-            raise ProbeError(f"trunkline did not start: {error}. It said: {said or 'nothing'}") from error
-        except BaseException:
-            self.stop()
-            raise
-        self.start_up_s = time.monotonic() - started
+            wait_until_serving(self.bootstrap, START_TIMEOUT_S, is_alive=is_alive)
 
-    def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
+        self._run(command, wait, environment=_environment(self._listener))
 
-    def resident_bytes(self) -> int:
-        return resident_bytes(self.pid)
 
-    @staticmethod
-    def _wait_for_ready_file(path: Path, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not path.exists():
-            if process.poll() is not None:
-                raise ProbeError(f"it exited with status {process.returncode}")
-            if time.monotonic() > deadline:
-                raise ProbeError(f"no ready file after {START_TIMEOUT_S:g} s")
-            time.sleep(POLL_INTERVAL_S)
+def _wait_for_ready_file(path: Path, is_alive: IsAlive) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not path.exists():
+        if not is_alive():
+            raise ProbeError("it exited")
+        if time.monotonic() > deadline:
+            raise ProbeError(f"no ready file after {START_TIMEOUT_S:g} s")
+        time.sleep(POLL_INTERVAL_S)
 
 
 def _environment(listener: str) -> dict[str, str]:
