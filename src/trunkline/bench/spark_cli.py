@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from trunkline import CODECS_COMPILED
+from trunkline.bench.progress import progress_bar
 from trunkline.bench.report import amount, machine
 from trunkline.version import VERSION
 
@@ -55,26 +55,9 @@ def spark(*, quick: bool, reps: int | None, as_json: bool, as_markdown: bool) ->
     scale = QUICK if quick else FULL
     if reps is not None:
         scale = dataclasses.replace(scale, repetitions=reps)
-    progress = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
     try:
         check_java()
-        with progress:
-            task = progress.add_task("start", total=None)
-            begun = 0
-
-            def show(description: str, steps: int) -> None:
-                nonlocal begun
-                progress.update(task, description=description, total=steps, completed=begun)
-                begun += 1
-
+        with progress_bar() as show:
             contest = SparkContest(scale, show)
             figures = contest.run()
     except (ConnectorUnavailable, JavaMissing, LoadError, ProbeError) as error:
