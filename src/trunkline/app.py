@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import json
 import logging
@@ -16,7 +15,6 @@ import os
 import resource
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -46,6 +44,7 @@ _LARGE_BUFFER_BYTES = 32 * 1024 * 1024  # the most that glibc takes for M_MMAP_T
 # Nearly all garbage here is freed by its reference count. The default of 700 makes a few messages in a hundred wait for a
 # collection that finds nothing.
 _COLLECT_EACH_OBJECTS = 20_000
+_SETTLE_S = 0.5
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
@@ -80,6 +79,8 @@ class Broker:
         if data is not None:
             config = replace(config, data=Path(data))
         elif config.data == Config().data:
+            import tempfile  # imports much that a broker with a directory of its own does without
+
             self._temporary = Path(tempfile.mkdtemp(prefix="trunkline-"))
             config = replace(config, data=self._temporary)
         self.config = config
@@ -119,6 +120,7 @@ class Broker:
             settings=_settings(config),
             group_limits=_group_limits(config),
             transaction_limits=TransactionLimits(max_timeout_ms=config.transaction_max_timeout_ms),
+            with_messaging=any(port is not None for port in (config.amqp_port, config.mqtt_port, config.mqtt_ws_port)),
         )
         try:
             await core.start()
@@ -224,7 +226,6 @@ def run(
 def serve(config: Config, announce: Callable[[Mapping[str, str]], None] | None = None) -> int:
     """Run until SIGINT or SIGTERM. `announce` is called once every listener accepts."""
     _allow_many_files()
-    _keep_freed_memory()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(config, announce))
     return 0
@@ -236,16 +237,23 @@ async def _serve(config: Config, announce: Callable[[Mapping[str, str]], None] |
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, stop.set)
     async with Broker.from_config(config) as broker:
-        # What start-up made lives as long as the process: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
         gc.set_threshold(_COLLECT_EACH_OBJECTS, 20, 20)
         if config.ready_file is not None:
             _write_ready_file(config.ready_file, broker.addresses)
         if announce is not None:
             announce(broker.addresses)
+        settling = loop.call_later(_SETTLE_S, _settle)
         await stop.wait()
+        settling.cancel()
         logger.info("shutting down")
+
+
+def _settle() -> None:
+    """What pays in the long run only, and need not hold up the first clients."""
+    _keep_freed_memory()
+    # What start-up made lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
 
 
 def _write_ready_file(path: Path, addresses: Mapping[str, str]) -> None:
@@ -267,6 +275,8 @@ def _keep_freed_memory() -> None:
 
     Its default maps every large buffer anew and the kernel clears it page by page: half the cost of a large fetch.
     """
+    import ctypes
+
     m_trim_threshold, m_mmap_threshold = -1, -3
     with contextlib.suppress(OSError, AttributeError):  # another C library: its own habits
         libc = ctypes.CDLL(None)

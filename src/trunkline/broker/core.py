@@ -2,6 +2,9 @@
 
 It owns the store, the cursors and the transactions, and it is the only place where they meet. Its memory is a fold of
 the log: `start` opens the store, then lets each part replay its internal topic; `close` goes the other way.
+
+Exchanges and queues (`messaging`) are there when a listener of a protocol that has them is on, or when the log holds some:
+messages expire and fall due whoever listens. Otherwise their code is not even loaded.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ import json
 import logging
 import uuid
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from trunkline.broker.limits import BrokerSettings
-from trunkline.broker.messaging import Messaging
 from trunkline.broker.transactions import TransactionCoordinator, TransactionLimits
 from trunkline.clock import Clock, SystemClock
 from trunkline.cursors.stream import GroupCoordinator, GroupLimits
@@ -23,14 +26,20 @@ from trunkline.log.config import TopicConfig
 from trunkline.log.errors import TopicExists, UnknownTopicOrPartition
 from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
 
+if TYPE_CHECKING:
+    from trunkline.broker.messaging import Messaging
+
 logger = logging.getLogger(__name__)
 
 TOPOLOGY = TopicPartition("__topology", 0)
+_QUEUE_STATE_TOPIC = "__queue_state"  # is there once `messaging` has been
 _CLUSTER_KEY = b"cluster"
 _READ_BYTES = 1024 * 1024
 
 
 class BrokerCore:
+    messaging: Messaging  # where there is one: see above
+
     def __init__(
         self,
         store: LogStore,
@@ -39,6 +48,7 @@ class BrokerCore:
         settings: BrokerSettings | None = None,
         group_limits: GroupLimits | None = None,
         transaction_limits: TransactionLimits | None = None,
+        with_messaging: bool = True,
     ) -> None:
         self.store = store
         self.clock: Clock = clock or SystemClock()
@@ -47,9 +57,9 @@ class BrokerCore:
         self.store_defaults = TopicConfig(defaults=self.settings.topic_defaults)
         self.groups = GroupCoordinator(store, self.clock, limits=group_limits or GroupLimits())
         self.transactions = TransactionCoordinator(store, self.groups, self.clock, limits=transaction_limits)
-        self.messaging = Messaging(store, self.clock, self.transactions, min_free_bytes=self.limits.min_free_bytes)
-        self.messaging.queues.on_topics_changed = self.groups.topics_changed
-        self.messaging.queues.on_topic_deleted = self.groups.topic_deleted
+        self._has_messaging = False
+        if with_messaging:
+            self._make_messaging()
         self.cluster_id = ""
         self.listeners: dict[str, tuple[str, int]] = {}  # listener name -> the address that clients are told
         self.unsent_bytes = 0  # kept by the servers: what slow clients have not taken yet
@@ -60,7 +70,10 @@ class BrokerCore:
         self.cluster_id = await self._cluster_identity()
         await self.groups.start()
         await self.transactions.start()
-        await self.messaging.start()
+        if not self._has_messaging and self.store.topic(_QUEUE_STATE_TOPIC) is not None:
+            self._make_messaging()
+        if self._has_messaging:
+            await self.messaging.start()
         self._tasks = [
             asyncio.create_task(self.groups.run_timers(), name="group timers"),
             asyncio.create_task(self.transactions.run_timers(), name="transaction timers"),
@@ -71,10 +84,20 @@ class BrokerCore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
-        await self.messaging.close()
+        if self._has_messaging:
+            await self.messaging.close()
         await self.transactions.close()
         await self.groups.close()
         await self.store.close()
+
+    def _make_messaging(self) -> None:
+        from trunkline.broker.messaging import Messaging
+
+        min_free_bytes = self.limits.min_free_bytes
+        self.messaging = Messaging(self.store, self.clock, self.transactions, min_free_bytes=min_free_bytes)
+        self.messaging.queues.on_topics_changed = self.groups.topics_changed
+        self.messaging.queues.on_topic_deleted = self.groups.topic_deleted
+        self._has_messaging = True
 
     # -- topics --------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -19,10 +19,9 @@ class BrokerLimits(NamedTuple):
     min_free_bytes: int = 50 * 1024 * 1024  # of disk; below it publishers of messages wait (RabbitMQ's disk_free_limit)
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
+class BrokerSettings(NamedTuple):
     node_id: int = 1
     auto_create_topics: bool = True
     num_partitions: int = 1  # of a topic that is created without saying how many
-    topic_defaults: Mapping[str, str] = field(default_factory=dict)  # the broker's defaults for topic settings
-    limits: BrokerLimits = field(default_factory=BrokerLimits)
+    topic_defaults: Mapping[str, str] = MappingProxyType({})  # the broker's defaults for topic settings
+    limits: BrokerLimits = BrokerLimits()

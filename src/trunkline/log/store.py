@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -109,13 +110,12 @@ class ProducerState(NamedTuple):
     transaction_start_offset: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirectory:
+class LogDirectory(NamedTuple):
     path: str
     total_bytes: int
     usable_bytes: int
-    sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
-    failed: Mapping[TopicPartition, str] = field(default_factory=dict)
+    sizes: Mapping[TopicPartition, int] = MappingProxyType({})
+    failed: Mapping[TopicPartition, str] = MappingProxyType({})
 
 
 class LogStore(ABC):

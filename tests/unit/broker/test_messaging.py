@@ -44,6 +44,26 @@ def of(core: BrokerCore) -> tuple[Topology, VirtualHost]:
     return core.messaging.topology, core.messaging.topology.vhosts["/"]
 
 
+def test_queues_are_loaded_for_their_listeners_or_because_the_log_has_some(tmp_path: Path) -> None:
+    async def without_listeners() -> tuple[bool, set[str]]:
+        core = BrokerCore(EmbeddedStore(tmp_path), with_messaging=False)
+        await core.start()
+        found = hasattr(core, "messaging"), set(core.store.topics())
+        await core.close()
+        return found
+
+    async def test() -> None:
+        assert await without_listeners() == (False, {"__topology", "__consumer_offsets", "__transaction_state"})
+        async with opened(tmp_path) as core:
+            await declare(core, "q")
+        core = BrokerCore(EmbeddedStore(tmp_path), with_messaging=False)
+        await core.start()
+        assert "q" in core.messaging.topology.vhosts["/"].queues
+        await core.close()
+
+    asyncio.run(test())
+
+
 def test_what_is_durable_is_there_after_a_restart_and_nothing_else(tmp_path: Path) -> None:
     async def test() -> None:
         async with opened(tmp_path) as core:
