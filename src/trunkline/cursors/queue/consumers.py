@@ -71,9 +71,13 @@ class Consumers:
         self._registered.append(Registration(consumer, no_ack=no_ack, exclusive=exclusive))
 
     def remove(self, consumer: QueueConsumer) -> bool:
-        before = len(self._registered)
-        self._registered = [entry for entry in self._registered if entry.consumer is not consumer]
-        return len(self._registered) < before
+        for place, entry in enumerate(self._registered):
+            if entry.consumer is consumer:
+                del self._registered[place]
+                if place < self._turn:
+                    self._turn -= 1  # so that the turn stays with whom it was
+                return True
+        return False
 
     def willing(self) -> list[tuple[Registration, int]]:
         """Those who shall get the next messages, with their credit, in the order of their turn."""

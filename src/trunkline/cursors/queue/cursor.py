@@ -421,6 +421,8 @@ class QueueCursor:
             self._judged_ms = None
 
     def _deal(self, handout: Handout) -> None:
+        if not self._line.count and not self._ready.short:
+            return  # before anybody is asked: a queue may have thousands of consumers who wait
         limits = self._limits
         willing = self.consumers.willing()
         if not willing:

@@ -23,6 +23,22 @@ def test_consumers_take_turns_message_by_message() -> None:
     run(check())
 
 
+def test_who_is_next_stays_next_when_another_goes() -> None:
+    async def check() -> None:
+        async with opened() as bench:
+            one, two, three = Consumer(), Consumer(), Consumer()
+            for consumer in (one, two, three):
+                bench.queue.add_consumer(consumer)
+            await bench.queue.put(numbered(2))
+            bench.turn()
+            bench.queue.remove_consumer(one)
+            await bench.queue.put(numbered(1, 2))
+            bench.turn()
+            assert (bodies(two.got), bodies(three.got)) == (["1"], ["2"])
+
+    run(check())
+
+
 @pytest.mark.parametrize("limits", [None, TIGHT], ids=["roomy", "tight"])
 def test_credit_is_respected_and_everything_is_delivered_once(limits: QueueLimits | None) -> None:
     async def check() -> None:
