@@ -3,7 +3,8 @@
 Appends that must reach the disk are submitted with the files that they dirtied. As soon as the thread has finished one
 round of fsyncs it takes all that was submitted meanwhile as the next, so under load a round serves everything that waits
 and when idle an append waits for its own fsync only. A round ends in one wake-up of the event loop, however many futures it
-completes.
+completes. The thread works with descriptors that are open already and pinned (see files), where there are: each call that
+lets go of the interpreter's lock has to get it back from a busy event loop.
 
 What always holds: a future completes with success only after every file that its partition had dirtied up to that append
 is fsynced, and the directory too when a file in it was new. A failed fsync is final: the kernel may have dropped the dirty
@@ -16,7 +17,7 @@ import asyncio
 import os
 import threading
 
-from trunkline.log.embedded.files import fsync_directory
+from trunkline.log.embedded.files import OpenFile, fsync_directory
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.errors import StorageFailure
 from trunkline.log.store import Appended
@@ -27,11 +28,12 @@ _MANY_FILES = 256
 class _Commit:
     """What one partition waits for in one round."""
 
-    __slots__ = ("directories", "error", "files", "partition", "synced_to", "waiting")
+    __slots__ = ("directories", "error", "files", "partition", "pinned", "synced_to", "waiting")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.files: set[str] = set()
+        self.pinned: dict[str, OpenFile] = {}  # those of the files that are open
         self.directories: set[str] = set()
         self.waiting: list[tuple[asyncio.Future[Appended], Appended]] = []
         self.synced_to = 0
@@ -67,7 +69,12 @@ class Committer:
                 if first:
                     self._work.release()
             if partition.dirty_files:
-                commit.files |= partition.dirty_files
+                for path in partition.dirty_files:
+                    if path not in commit.files:
+                        commit.files.add(path)
+                        file = partition.pool.pin_if_open(path)
+                        if file is not None:
+                            commit.pinned[path] = file
                 partition.dirty_files.clear()
             if partition.dirty_directory:
                 commit.directories.add(partition.directory)
@@ -103,6 +110,10 @@ def _sync(commit: _Commit) -> None:
     path = commit.partition.directory
     try:
         for path in commit.files:
+            file = commit.pinned.get(path)
+            if file is not None:
+                os.fdatasync(file.fd)
+                continue
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
@@ -123,6 +134,8 @@ def _sync(commit: _Commit) -> None:
 def _complete(commits: list[_Commit]) -> None:
     for commit in commits:
         partition = commit.partition
+        for file in commit.pinned.values():
+            partition.pool.unpin(file)
         if commit.error is not None:
             partition.fail(commit.error)
         failure = partition.failure

@@ -2,7 +2,8 @@
 
 Only the event loop's thread opens, evicts and forgets. Another thread may use a descriptor while it is pinned: a pinned
 file is closed only when its last pin goes, so a read in a thread never meets a descriptor that was closed or used again.
-Closing a file does not lose what was written to it: syncing is by path (see committer).
+Closing a file does not lose what was written to it: what is closed when it is to be synced is opened again (see
+committer).
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ class FilePool:
         self.fd(path)
         file = self._open[path]
         file.pins += 1
+        return file
+
+    def pin_if_open(self, path: str) -> OpenFile | None:
+        file = self._open.get(path)
+        if file is not None:
+            file.pins += 1
         return file
 
     def unpin(self, file: OpenFile) -> None:
