@@ -19,6 +19,7 @@ from trunkline.protocols.mqtt.packets import (
     V5,
     V31,
     V311,
+    Acknowledgements,
     Auth,
     ConnAck,
     Connect,
@@ -27,6 +28,7 @@ from trunkline.protocols.mqtt.packets import (
     PingReq,
     PubAck,
     PubComp,
+    Publications,
     Publish,
     PubRec,
     PubRel,
@@ -74,6 +76,76 @@ def test_clients_packets_survive_any_cutting(version: int, data: st.DataObject) 
     assert [event for piece in pieces for event in parser.feed(memoryview(piece))] == packets
     assert parser.buffered_bytes == 0
     assert parser.version == version
+
+
+@given(versions, st.data())
+def test_runs_stand_for_the_same_packets_in_any_cutting(version: int, data: st.DataObject) -> None:
+    kinds = client_packets(version)
+    # Repeated, because runs are of packets that resemble each other.
+    drawn = data.draw(st.lists(st.tuples(kinds, st.integers(1, 3)), max_size=5))
+    packets: list[Packet] = [item for item, count in drawn for _ in range(count)]
+    sent = CONNECT[version] + b"".join(encode(item, version) for item in packets)
+    pieces = cut(sent, data.draw(st.lists(st.integers(0, 9999), max_size=5)))
+    plain, in_runs = Parser(), Parser(in_runs=True)
+    expected = [event for piece in pieces for event in plain.feed(piece)]
+    found: list[object] = []
+    for piece in pieces:
+        for event in in_runs.feed(piece):
+            found.extend(event.packets() if isinstance(event, Publications | Acknowledgements) else [event])
+    for event in expected:
+        if isinstance(event, Publish) and not event.retain and event.properties is None:
+            event.dup = False  # a run does not tell
+    assert found == expected
+
+
+def test_a_run_ends_where_topic_qos_or_kind_change() -> None:
+    parser = Parser(in_runs=True)
+    parser.feed(CONNECT[V311])
+    packets: list[Packet] = [
+        Publish("a", b"1", 1, packet_id=1),
+        Publish("a", b"2", 1, packet_id=2),
+        Publish("b", b"3", 1, packet_id=3),
+        Publish("b", b"4"),
+        Publish("b", b"5", retain=True),
+        Publish("b", b"6"),
+        PubAck(7),
+        PubAck(8),
+        PubRec(9),
+        PingReq(),
+        PubRec(10),
+    ]
+    assert parser.feed(b"".join(encode(item, V311) for item in packets)) == [
+        Publications("a", 1, [b"1", b"2"], [1, 2]),
+        Publications("b", 1, [b"3"], [3]),
+        Publications("b", 0, [b"4"], []),
+        Publish("b", b"5", retain=True),
+        Publications("b", 0, [b"6"], []),
+        Acknowledgements(PUBACK, [7, 8]),
+        Acknowledgements(PUBREC, [9]),
+        PingReq(),
+        Acknowledgements(PUBREC, [10]),
+    ]
+
+
+def test_what_came_before_a_violation_is_in_the_run() -> None:
+    parser = Parser(in_runs=True)
+    parser.feed(CONNECT[V311])
+    good = encode(Publish("a", b"1", 1, packet_id=1), V311)
+    run, error = parser.feed(good + good + b"\x32\x05\x00\x01a\x00\x00")
+    assert run == Publications("a", 1, [b"1", b"1"], [1, 1])
+    assert isinstance(error, MalformedPacket)
+
+
+@given(versions, st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.integers(0, 2), st.booleans())
+def test_a_run_is_encoded_as_its_messages_are(version: int, payloads: list[bytes], qos: int, retain: bool) -> None:
+    packet_ids = list(range(65_531, 65_531 + len(payloads))) if qos else []
+    properties = codec.encode_properties(filled({"content_type": "t"}))
+    singly = [
+        ("t/ü", payload, qos, retain, False, packet_ids[index] if qos else 0, properties)
+        for index, payload in enumerate(payloads)
+    ]
+    encoded = codec.encode_run("t/ü", payloads, qos, retain, packet_ids, properties, version)
+    assert encoded == codec.encode_publishes(singly, version)
 
 
 @given(versions, st.data())

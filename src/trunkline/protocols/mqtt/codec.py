@@ -75,6 +75,7 @@ __all__ = [
     "encode_acknowledgements",
     "encode_properties",
     "encode_publishes",
+    "encode_run",
     "publish_bytes",
 ]
 
@@ -144,6 +145,37 @@ def encode_publishes(messages: list[OutgoingPublish], version: int, aliases: Top
             write_i16_be(out, _wire_short(packet_id))
         if with_properties:
             out.write(section)
+        out.write(payload)
+    return out.getvalue()
+
+
+def encode_run(
+    topic: str, payloads: list[bytes], qos: int, retain: bool, packet_ids: list[int], properties: bytes, version: int
+) -> bytes:
+    """A PUBLISH for each payload. `packet_ids` are theirs, and empty for QoS 0; the rest is the same for all."""
+    raw = topic.encode()
+    if len(raw) > MAX_STRING_BYTES:
+        raise ValueError(f"a topic of {len(raw)} bytes; at most {MAX_STRING_BYTES} fit")
+    out = BytesWriter()
+    first = (PUBLISH << 4) | (qos << 1) | (1 if retain else 0)
+    topic_bytes = _wire_short(len(raw))
+    with_properties = version == V5
+    rest: i64 = 2 + len(raw)
+    if qos:
+        rest += 2
+    if with_properties:
+        rest += len(properties)
+    index: i64 = 0
+    for payload in payloads:
+        out.append(first)
+        _put_remaining(out, rest + len(payload))
+        write_i16_be(out, topic_bytes)
+        out.write(raw)
+        if qos:
+            write_i16_be(out, _wire_short(packet_ids[index]))
+            index += 1
+        if with_properties:
+            out.write(properties)
         out.write(payload)
     return out.getvalue()
 

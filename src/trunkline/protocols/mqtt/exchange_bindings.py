@@ -23,7 +23,7 @@ from trunkline.broker.virtual_host import Queue
 from trunkline.cursors.queue import Message as QueueMessage
 from trunkline.log.records import decode_headers, encode_headers
 from trunkline.log.store import Appended
-from trunkline.protocols.mqtt.message import Message
+from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.subscription import Route
 
 EXCHANGE: Final = "amq.topic"
@@ -42,8 +42,8 @@ class ExchangeBindings:
         self._failed = False
         self.refused = 0
 
-    def forward(self, route: Route, publications: list[tuple[Route, Message, bytes]]) -> None:
-        """Add a run of publications of one topic to the queues that are bound to it."""
+    def forward(self, route: Route, run: Run, section: bytes) -> None:
+        """Add a run of publications to the queues that are bound to its topic. `section` is their records' headers."""
         vhost = self._messaging.topology.vhosts.get(DEFAULT_VHOST)
         if vhost is None:
             return
@@ -55,16 +55,16 @@ class ExchangeBindings:
             )
         for queue in route.queues:
             self._touched[queue] = None
-            for _, message, section in publications:
+            for payload in run.payloads:
                 self._messaging.publishing.add(
                     queue,
                     QueueMessage(
-                        message.payload,
+                        payload,
                         self._section(section, route.topic),
-                        expires_ms=message.expires_ms,
-                        persistent=message.qos > 0,
+                        expires_ms=run.expires_ms,
+                        persistent=run.qos > 0,
                     ),
-                    disk=message.qos > 0 and queue.durable,
+                    disk=run.qos > 0 and queue.durable,
                     origin=(self, 0),
                 )
 

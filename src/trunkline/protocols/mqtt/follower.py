@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
-from trunkline.protocols.mqtt.message import Message
 
 if TYPE_CHECKING:
     from trunkline.protocols.mqtt.hub import Hub
+    from trunkline.protocols.mqtt.run import Run
     from trunkline.protocols.mqtt.source import Source
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Follower(ABC):
         self.hub = hub
         self.live = False
         self._places: dict[TopicPartition, int] = {}  # meaningful while behind
-        self._read: list[Message] = []  # read from the log and not yet taken, all of one source
+        self._read: list[Run] = []  # read from the log and not yet taken, all of one source
         self._read_from: Source | None = None
         self._following = 0  # the offset behind all that was read
         self._task: asyncio.Task[None] | None = None
@@ -49,7 +49,7 @@ class Follower(ABC):
         """Whether nothing can be taken now: there is nobody to give it to, or they have their hands full."""
 
     @abstractmethod
-    def take(self, messages: list[Message]) -> int:
+    def take(self, run: Run) -> int:
         """Deal with messages read from the log, in order; returns how many, fewer than all when blocked meanwhile."""
 
     @abstractmethod
@@ -174,28 +174,30 @@ class Follower(ABC):
         if source.nothing_since(offset, self.filters()):
             self._places[source.tp] = source.delivered_to
             return
-        messages, following = await source.read(offset, self.hub.limits.catch_up_read_bytes, self.wants)
+        runs, following = await source.read(offset, self.hub.limits.catch_up_read_bytes, self.wants)
         if following == offset:
             following = source.delivered_to  # compaction left nothing here
         limit = source.delivered_to
         if following > limit:
             # What lies behind is offered live to others in this very moment: it is read when they have it.
-            messages = [message for message in messages if message.offset < limit]
+            runs = [run for run in runs if run.offset < limit]
+            if runs and runs[-1].offset + len(runs[-1]) > limit:
+                runs[-1] = runs[-1].first(limit - runs[-1].offset)
             following = limit
-        self._read = messages
+        self._read = runs
         self._read_from = source
         self._following = following
-        if not messages:
+        if not runs:
             self._places[source.tp] = following
 
     def _take_read(self, source: Source) -> bool:
         """Give what was read; False if some of it is left."""
-        messages = self._read
-        taken = self.take(messages)
-        if taken == len(messages):
-            self._places[source.tp] = self._following
-            self._forget_read()
-            return True
-        self._read = messages[taken:]
-        self._unread()
-        return False
+        for index, run in enumerate(self._read):
+            taken = self.take(run)
+            if taken < len(run):
+                self._read = [run.behind(taken) if taken else run, *self._read[index + 1 :]]
+                self._unread()
+                return False
+        self._places[source.tp] = self._following
+        self._forget_read()
+        return True

@@ -1,10 +1,11 @@
 """The hub: where the publications of a turn meet the log and the subscriptions.
 
-What connections read in one pass of the event loop is one turn. At its end (`_flush`), in this order:
+What connections read in one pass of the event loop is one turn. It ends with the last read, if that is the last thing to
+do in the pass, or else behind it. At its end (`_flush`), in this order:
 
 1. every source (log partition) that got publications appends them as one batch; retained messages are set;
-2. the publications are offered to the sessions that follow live, in the order in which they came, in runs of one topic:
-   a run is encoded once for all QoS 0 subscribers of one version, and once per subscriber otherwise;
+2. the publications are offered to the sessions that follow live, in the order in which they came, in runs (see `run`): a
+   run is encoded once for all QoS 0 subscribers of one version, and once per subscriber otherwise;
 3. whatever changed in sessions that are kept is written to `__sessions`, as one batch;
 4. each connection's output is written, with one write;
 5. acknowledgements leave when everything that the turn appended is as durable as promised, turn by turn, so that they
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+# A run, where it goes, and the headers of its records.
+Publication = tuple[Route, Run, bytes]
+
+
 class Hub:
     def __init__(
         self,
@@ -83,7 +88,7 @@ class Hub:
         self.access = access
         self.management = Management(self)
         # The turn that is being collected.
-        self._publications: list[tuple[Route, Message, bytes]] = []
+        self._publications: list[Publication] = []
         self.pending_bytes = 0
         self._acks: list[Link] = []
         self._then: list[Callable[[bool], None]] = []
@@ -91,7 +96,10 @@ class Hub:
         self._retained_need_disk = False
         self._touched: list[Link] = []
         self._again: list[Link] = []
-        self._scheduled = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reading = False
+        self._scheduled = False  # whether a flush is due
+        self._queued = False  # whether the loop knows
         self._waiting_for_topic = False
         self._turns = Turns()
         self._changed_flows: dict[SessionState, None] = {}
@@ -102,17 +110,40 @@ class Hub:
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
-    def publish(self, route: Route, message: Message, section: bytes) -> None:
-        """Take a publication into this turn. `section` is its record's headers."""
-        self._publications.append((route, message, section))
-        self.pending_bytes += len(message.payload)
+    def publish(self, route: Route, run: Run, section: bytes) -> None:
+        """Take publications into this turn. `section` is their records' headers."""
+        self._publications.append((route, run, section))
+        self.pending_bytes += sum(map(len, run.payloads))
         if not self._scheduled:
             self.schedule()
 
     def schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        self._scheduled = True
+        if not self._queued and not self._reading:
+            self._queue()
+
+    def _queue(self) -> None:
+        self._queued = True
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._flush)
+
+    def read_begins(self) -> None:
+        """Until `read_ends`, only collect."""
+        self._reading = True
+
+    def read_ends(self) -> None:
+        """End the turn now if the loop has nothing else to do in this pass, else at the end of the pass."""
+        self._reading = False
+        if not self._scheduled or self._queued:
+            return
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        # What asyncio's own loops have yet to run in this pass; another loop's turn ends in the next pass.
+        if getattr(self._loop, "_ready", True):
+            self._queue()
+        else:
+            self._flush()
 
     def touch(self, session: Link) -> None:
         """The session has output, or something that waits and may go on."""
@@ -165,19 +196,32 @@ class Hub:
     # -- the end of a turn ---------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
+        self._queued = True  # what is scheduled meanwhile is for this flush, or the next
         try:
             if not self._waiting_for_topic:
                 self._end_turn()
         except Exception:
             logger.exception("the end of a turn failed")
         finally:
-            self._scheduled = False
-        if self._changed_flows or self._changed_groups or self._touched:
+            self._scheduled = self._queued = False
+        if not self._waiting_for_topic and self._more_to_do():
             self.schedule()
         if self._held and not self.congested():
             held, self._held = self._held, []
             for session in held:
                 session.resume()
+
+    def _more_to_do(self) -> bool:
+        """Whether ending the turn has brought up what belongs to the next."""
+        return bool(
+            self._touched
+            or self._publications
+            or self._acks
+            or self._then
+            or self._changed_flows
+            or self._changed_groups
+            or self._changed_inbound
+        )
 
     def _end_turn(self) -> None:
         if self._publications:
@@ -215,14 +259,14 @@ class Hub:
         """Find the source of each publication; returns the log topics that do not exist yet."""
         missing: set[str] = set()
         last: Route | None = None
-        for route, message, _ in self._publications:
+        for route, run, _ in self._publications:
             if route is not last:
                 last = route
                 if route.source is None and route.mapped is not None:
                     route.source = self.sources.find(route.mapped)
                     if route.source is None:
                         missing.add(route.mapped.topic)
-            message.source = route.source
+            run.source = route.source
         return missing
 
     async def _create(self, names: set[str]) -> None:
@@ -248,77 +292,72 @@ class Hub:
         publications, self._publications = self._publications, []
         self.pending_bytes = 0
         self._append(publications, turn)
-        position, count = 0, len(publications)
-        while position < count:
-            route = publications[position][0]
-            end = position + 1
-            while end < count and publications[end][0] is route:
-                end += 1
-            run = publications[position:end]
-            position = end
-            self.offer(route, [message for _, message, _ in run])
-            self.bindings.forward(route, run)
+        for route, run, section in publications:
+            for part in run.parts or (run,):
+                self.offer(route, part)
+                self.bindings.forward(route, part, section)
         waiting, stored = self.bindings.flush()
         turn.failed = turn.failed or not stored
         for future in waiting:
             self._turns.wait_for(turn, future)
 
-    def offer(self, route: Route, messages: list[Message]) -> None:
-        """Hand consecutive messages of one topic to those who follow live."""
-        source = messages[0].source
-        if source is not None and (source.behind or messages[0].offset < 0):
+    def offer(self, route: Route, run: Run) -> None:
+        """Hand a run to those who follow live."""
+        source = run.source
+        if source is not None and (source.behind or run.offset < 0):
             return  # it is read from the log, behind what others appended; or it could not be stored
-        if route.targets or route.groups:
-            run = Run(messages, source)
-            for target in route.targets:
-                target.state.deliver(run, target)
-            for group in route.groups:
-                group.deliver(run)
+        for target in route.targets:
+            target.state.deliver(run, target)
+        for group in route.groups:
+            group.deliver(run)
         if source is not None:
-            source.delivered(route.topic, messages[-1].offset)
+            source.delivered(route.topic, run.offset + len(run) - 1)
 
-    def _append(self, publications: list[tuple[Route, Message, bytes]], turn: Turn) -> None:
-        by_source: dict[Source, list[tuple[Route, Message, bytes]]] = {}
-        retain_disk = False
+    def _append(self, publications: list[Publication], turn: Turn) -> None:
+        by_source: dict[Source, list[Publication]] = {}
         for item in publications:
-            message = item[1]
-            source = message.source
+            run = item[1]
+            source = run.source
             if source is not None:
                 found = by_source.get(source)
                 if found is None:
                     found = by_source[source] = []
                 found.append(item)
-            if message.retain:
-                self._retain(message, item[2])
-                retain_disk = retain_disk or message.qos > 0
+            if run.retain:
+                for payload in run.payloads:
+                    self._retain(run.topic, payload, item[2])
+                self._retained_need_disk = self._retained_need_disk or run.qos > 0
         for source, items in by_source.items():
             self._append_to(source, items, turn)
-        self._retained_need_disk = self._retained_need_disk or retain_disk
 
-    def _append_to(self, source: Source, items: list[tuple[Route, Message, bytes]], turn: Turn) -> None:
-        records: list[LightNewRecord] = [(route.key, message.payload, section, -1) for route, message, section in items]
+    def _append_to(self, source: Source, items: list[Publication], turn: Turn) -> None:
+        records: list[LightNewRecord] = []
         size_bytes = 0
         acknowledged = False
-        for _, message, _ in items:
-            size_bytes += len(message.payload)
-            acknowledged = acknowledged or message.qos > 0
+        for route, run, section in items:
+            key = route.key
+            size_bytes += sum(map(len, run.payloads))
+            records += [(key, payload, section, -1) for payload in run.payloads]
+            acknowledged = acknowledged or run.qos > 0
         durability = Durability.DISK if acknowledged else Durability.NONE
         try:
             offset, future = source.append(records, size_bytes, durability)
         except BatchTooLarge:
-            if len(items) == 1:
+            if len(records) == 1:
                 self.sessions.refused(items[0][1])
                 return
-            for item in items:  # one of them is too large for the topic: the others are not to suffer for it
-                self._append_to(source, [item], turn)
+            for route, run, section in items:  # one is too large for the topic: the others are not to suffer for it
+                run.parts = run.split()
+                for part in run.parts:
+                    self._append_to(source, [(route, part, section)], turn)
             return
         except LogError as error:
-            logger.error("%s did not take %d publications: %s", source.tp, len(items), error)
+            logger.error("%s did not take %d publications: %s", source.tp, len(records), error)
             turn.failed = True
             return
-        for _, message, _ in items:
-            message.offset = offset
-            offset += 1
+        for _, run, _ in items:
+            run.offset = offset
+            offset += len(run)
         self._turns.wait_for(turn, future)
 
     def _write_sessions(self, turn: Turn) -> None:
@@ -345,15 +384,15 @@ class Hub:
 
     # -- retained ------------------------------------------------------------------------------------------------------
 
-    def _retain(self, message: Message, section: bytes) -> None:
+    def _retain(self, topic: str, payload: bytes, section: bytes) -> None:
         try:
-            if message.payload:
-                self.retained.put(message.topic, message.payload, section)
+            if payload:
+                self.retained.put(topic, payload, section)
             else:
-                self.retained.clear(message.topic)
+                self.retained.clear(topic)
         except RetainedFull as error:
             self.counters.retained_refused += 1
-            logger.warning("a retained message of %d bytes was not kept: %s", len(message.payload), error)
+            logger.warning("a retained message of %d bytes was not kept: %s", len(payload), error)
 
     def retained_message(self, name: str) -> Message | None:
         """The retained message of a name, as it goes to a new subscription: with the retain flag [MQTT-3.3.1-8]."""
@@ -380,13 +419,13 @@ class Hub:
     async def _read_source(self, source: Source) -> None:
         try:
             while source.behind:
-                messages, following = await source.read(source.delivered_to, self.limits.catch_up_read_bytes)
+                runs, following = await source.read(source.delivered_to, self.limits.catch_up_read_bytes)
                 bounds = self.store.bounds(source.tp)
                 if following == source.delivered_to and bounds.last_stable_offset <= following:
                     # An open transaction may hold up what follows it; its end wakes us again.
                     source.behind = bounds.high_watermark > following
                     break
-                self._offer_read(source, messages, following)
+                self._offer_read(source, runs, following)
                 await asyncio.sleep(0)
         except LogError as error:
             logger.warning("%s cannot be read: %s", source.tp, error)
@@ -395,16 +434,10 @@ class Hub:
         finally:
             self.sources.reading.discard(source)
 
-    def _offer_read(self, source: Source, messages: list[Message], following: int) -> None:
+    def _offer_read(self, source: Source, runs: list[Run], following: int) -> None:
         source.behind = False  # `offer` is to take these; nothing else runs meanwhile
-        position, count = 0, len(messages)
-        while position < count:
-            topic = messages[position].topic
-            end = position + 1
-            while end < count and messages[end].topic == topic:
-                end += 1
-            self.offer(self.routes.route(topic), messages[position:end])
-            position = end
+        for run in runs:
+            self.offer(self.routes.route(run.topic), run)
         source.delivered_to = following
         source.behind = True
         self.schedule()
@@ -439,8 +472,8 @@ class Hub:
         section = header_section(
             qos=qos, retain=retain, publisher=publisher, properties=properties, topic=None if route.named else topic
         )
-        message = Message(topic, payload, qos, retain, wire_properties(properties), expires_ms, publisher)
-        self.publish(route, message, section)
+        run = Run(topic, [payload], qos, retain, wire_properties(properties), expires_ms, publisher)
+        self.publish(route, run, section)
 
     def watch_keep_alive(self, session: Session) -> None:
         self.keep_alive.add(session)

@@ -41,6 +41,10 @@ class Phase(IntEnum):
     CLOSED = 4
 
 
+# A kind with the packet identifiers of consecutive publications, or a packet that says more.
+Acks = tuple[int, list[int]] | bytes
+
+
 class Link(ABC):
     __slots__ = ("_acks", "_hub", "_out", "_outlet", "_releases", "_touched", "_unacknowledged", "client_id", "paused", "peer",
                  "phase", "sent_messages")  # fmt: skip
@@ -55,7 +59,7 @@ class Link(ABC):
         self.sent_messages = 0
         self._out: list[bytes] = []
         self._touched = False
-        self._acks: list[int | bytes] = []
+        self._acks: list[Acks] = []
         self._releases: list[int] = []
         self._unacknowledged = 0  # publications of the client, QoS 1 and 2, that are not complete
 
@@ -127,42 +131,37 @@ class Link(ABC):
         self.paused = False
         self._touch()
 
-    def send_release(self, packet_id: int) -> None:
-        self._releases.append(packet_id)
+    def send_releases(self, packet_ids: list[int]) -> None:
+        self._releases += packet_ids
         self._touch()
 
     # -- acknowledgements to the client --------------------------------------------------------------------------------
 
-    def _acknowledge(self, ack: int | bytes) -> None:
-        """Send this when the turn is stored: a kind and a packet identifier, or a whole packet."""
+    def _acknowledge(self, kind: int, packet_ids: list[int]) -> None:
+        """Send these when the turn is stored."""
+        acks = self._acks
+        if not acks:
+            self._hub.acknowledge_later(self)
+        acks.append((kind, packet_ids))
+
+    def _answer(self, packet: bytes) -> None:
+        """Send this when the turn is stored, in the order of the acknowledgements."""
         if not self._acks:
             self._hub.acknowledge_later(self)
-        self._acks.append(ack)
+        self._acks.append(packet)
 
-    def take_acks(self) -> list[int | bytes]:
+    def take_acks(self) -> list[Acks]:
         acks, self._acks = self._acks, []
         return acks
 
-    def send_acks(self, acks: list[int | bytes]) -> None:
+    def send_acks(self, acks: list[Acks]) -> None:
         if self.phase is not Phase.CONNECTED:
             return
-        position, count = 0, len(acks)
-        while position < count:
-            first = acks[position]
-            if isinstance(first, bytes):
-                self._out.append(first)
-                position += 1
+        for each in acks:
+            if isinstance(each, bytes):
+                self._out.append(each)
                 continue
-            kind = first >> 16
-            end = position
-            packet_ids: list[int] = []
-            while end < count:
-                ack = acks[end]
-                if isinstance(ack, bytes) or ack >> 16 != kind:
-                    break
-                packet_ids.append(ack & 0xFFFF)
-                end += 1
-            position = end
+            kind, packet_ids = each
             self._out.append(encode_acknowledgements(kind, packet_ids))
             if kind != PUBREC:
                 self._unacknowledged -= len(packet_ids)

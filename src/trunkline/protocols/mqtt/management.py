@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trunkline.protocols.mqtt.codec import Properties
-from trunkline.protocols.mqtt.message import Message, traits_of, wire_properties
+from trunkline.protocols.mqtt.message import traits_of, wire_properties
+from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.state import NEVER_EXPIRES_S, SessionState
 from trunkline.routing.dialect import MQTT
 from trunkline.routing.errors import InvalidPattern
@@ -61,8 +62,8 @@ class Management:
         properties = Properties()
         properties.correlation_data = asked.correlation_data
         properties.content_type = "application/json"
-        message = Message(asked.response_topic, json.dumps(answer).encode(), 0, False, wire_properties(properties))
-        self._hub.offer(self._hub.routes.route(message.topic), [message])
+        run = Run(asked.response_topic, [json.dumps(answer).encode()], 0, False, wire_properties(properties))
+        self._hub.offer(self._hub.routes.route(run.topic), run)
         return True
 
     def _carry_out(self, operation: str, payload: bytes) -> object:

@@ -1,5 +1,8 @@
 """The fifteen control packets of MQTT 3.1, 3.1.1 and 5.0.
 
+Two more classes stand for many packets at once: `Publications` and `Acknowledgements`, which a parser that is asked for
+runs gives instead of packets that follow each other and differ in little.
+
 What only 5.0 has (properties, most reason codes) keeps its default in packets of the older versions. `properties` is None
 when a packet has none. Packets are equal when they are of one type and their fields are; only tests compare them.
 
@@ -132,6 +135,50 @@ class Publish(Packet):
 
     def fields(self) -> tuple[object, ...]:
         return (self.topic, self.payload, self.qos, self.retain, self.dup, self.packet_id, self.properties)
+
+
+@mypyc_attr(acyclic=True)
+class Publications(Packet):
+    """PUBLISH packets of one topic and QoS, without retain flag and properties. At QoS 0 there are no `packet_ids`."""
+
+    def __init__(self, topic: str, qos: int, payloads: list[bytes], packet_ids: list[int]) -> None:
+        self.topic = topic
+        self.qos = qos
+        self.payloads = payloads
+        self.packet_ids = packet_ids
+
+    def fields(self) -> tuple[object, ...]:
+        return (self.topic, self.qos, self.payloads, self.packet_ids)
+
+    def packets(self) -> list[Packet]:
+        """One by one. Whether DUP was set is not known any more."""
+        packet_ids = self.packet_ids or [0] * len(self.payloads)
+        return [
+            Publish(self.topic, payload, self.qos, False, False, packet_id)
+            for payload, packet_id in zip(self.payloads, packet_ids, strict=True)
+        ]
+
+
+@mypyc_attr(acyclic=True)
+class Acknowledgements(Packet):
+    """PUBACK, PUBREC, PUBREL or PUBCOMP packets, all of one kind, that say that all is well."""
+
+    def __init__(self, kind: int, packet_ids: list[int]) -> None:
+        self.kind = kind
+        self.packet_ids = packet_ids
+
+    def fields(self) -> tuple[object, ...]:
+        return (self.kind, self.packet_ids)
+
+    def packets(self) -> list[Packet]:
+        """One by one."""
+        if self.kind == PUBACK:
+            return [PubAck(packet_id) for packet_id in self.packet_ids]
+        if self.kind == PUBREC:
+            return [PubRec(packet_id) for packet_id in self.packet_ids]
+        if self.kind == PUBREL:
+            return [PubRel(packet_id) for packet_id in self.packet_ids]
+        return [PubComp(packet_id) for packet_id in self.packet_ids]
 
 
 @mypyc_attr(acyclic=True)

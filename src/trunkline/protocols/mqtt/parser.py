@@ -5,7 +5,9 @@
 
 `Parser.feed` takes whatever a read gave and returns everything complete in it. The version is learnt from the CONNECT,
 which must be a client's first packet and its only one [MQTT-3.1.0-1, MQTT-3.1.0-2]. A violation ends the list as a
-`MalformedPacket`, after the packets that came before it; from then on the parser ignores what it is fed. What depends on
+`MalformedPacket`, after the packets that came before it; from then on the parser ignores what it is fed. With `in_runs`,
+packets of the two kinds that come once per message are given as one object per run (`Publications`, `Acknowledgements`),
+so that who handles them pays per run. What depends on
 more than one packet's bytes (packet ids in use, receive maximum, permissions) is the session's, with two exceptions: topic
 aliases are resolved here, so that all who see a PUBLISH see its topic, and a packet that only the other side may send is
 refused here.
@@ -51,6 +53,7 @@ from trunkline.protocols.mqtt.packets import (
     V5,
     V31,
     V311,
+    Acknowledgements,
     Auth,
     ConnAck,
     Connect,
@@ -60,6 +63,7 @@ from trunkline.protocols.mqtt.packets import (
     PingResp,
     PubAck,
     PubComp,
+    Publications,
     Publish,
     PubRec,
     PubRel,
@@ -114,8 +118,13 @@ class Parser:
         version: int = 0,
         max_packet_bytes: int = DEFAULT_MAX_PACKET_BYTES,
         topic_alias_maximum: int = 0,
+        in_runs: bool = False,
     ) -> None:
         self._server_side = server_side
+        self._in_runs = in_runs
+        # The run at the end of what was parsed, which the next packet may be part of.
+        self._publications: Publications | None = None
+        self._acknowledgements: Acknowledgements | None = None
         self._version: i64 = version
         self._max_packet: i64 = max_packet_bytes
         self._alias_maximum: i64 = topic_alias_maximum
@@ -161,8 +170,10 @@ class Parser:
             self._waiting_bytes = 0
         try:
             position = self._parse(piece, events)
+            self._end_run()
         except MalformedPacket as error:
             self._stopped = True
+            self._end_run()
             self._topics.clear()
             error.version = error.version or self._version
             events.append(error)
@@ -172,6 +183,10 @@ class Parser:
             self._waiting = [rest]
             self._waiting_bytes = len(rest)
         return events
+
+    def _end_run(self) -> None:
+        self._publications = None
+        self._acknowledgements = None
 
     def _parse(self, data: bytes, events: list[ParserEvent]) -> i64:
         """Parse whole packets; returns where the first incomplete one starts and notes how long it must become."""
@@ -208,12 +223,10 @@ class Parser:
             kind: i64 = first >> 4
             if kind == PUBLISH and self._version != 0:
                 self._take_publish(data, start, finish, first & 0x0F, events)
-            elif first == PUBACK << 4 and size == 2 and self._version != 0:
-                packet_id: i64 = int(read_i16_be(data, start)) & 0xFFFF
-                if packet_id == 0:
-                    raise _violation("packet identifier 0")
-                events.append(PubAck(packet_id))
+            elif size == 2 and self._in_runs and self._version != 0 and _is_acknowledgement(first):
+                self._take_acknowledgement(data, start, kind, events)
             else:
+                self._end_run()
                 reader = ValueReader(data, start, finish)
                 packet = self._read_packet(kind, first & 0x0F, reader)
                 if reader.position != finish:
@@ -222,6 +235,19 @@ class Parser:
             position = finish
         self._wanted_bytes = 2
         return position
+
+    def _take_acknowledgement(self, data: bytes, position: i64, kind: i64, events: list[ParserEvent]) -> None:
+        packet_id: i64 = int(read_i16_be(data, position)) & 0xFFFF
+        if packet_id == 0:
+            raise _violation("packet identifier 0")
+        run = self._acknowledgements
+        if run is not None and run.kind == kind:
+            run.packet_ids.append(packet_id)
+            return
+        run = Acknowledgements(kind, [packet_id])
+        events.append(run)
+        self._acknowledgements = run
+        self._publications = None
 
     # -- PUBLISH -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +288,21 @@ class Parser:
                     topic = self._apply_properties(topic, properties)
         if len(topic) == 0:
             raise _violation("an empty topic name") if self._version == V5 else malformed("an empty topic name")
-        events.append(Publish(topic, data[position:finish], qos, flags & 1 != 0, flags & 8 != 0, packet_id, properties))
+        if properties is not None or flags & 1 != 0 or not self._in_runs:
+            self._end_run()
+            events.append(
+                Publish(topic, data[position:finish], qos, flags & 1 != 0, flags & 8 != 0, packet_id, properties)
+            )
+            return
+        run = self._publications
+        if run is None or run.qos != qos or run.topic != topic:
+            run = Publications(topic, qos, [], [])
+            events.append(run)
+            self._publications = run
+            self._acknowledgements = None
+        run.payloads.append(data[position:finish])
+        if qos != 0:
+            run.packet_ids.append(packet_id)
 
     def _add_topic(self, raw: bytes) -> str:
         topic = decode_text(raw)
@@ -457,6 +497,11 @@ class Parser:
         if properties is not None:
             _require_method(properties)
         return Auth(reason, properties)
+
+
+def _is_acknowledgement(first: i64) -> bool:
+    """Whether this is the first byte of a PUBACK, PUBREC, PUBREL or PUBCOMP, with the flags that it must have."""
+    return first == PUBACK << 4 or first == PUBREC << 4 or first == (PUBREL << 4) | 2 or first == PUBCOMP << 4
 
 
 def _require_method(properties: Properties) -> None:

@@ -1,39 +1,112 @@
-"""A run: consecutive publications of one topic, offered to everyone who follows live."""
+"""A run: publications of one topic that follow each other and differ in nothing but their payload.
+
+What a client sends in one go is a run, and so is what follows each other in the log; the hub stores it and offers it to
+everyone who follows live as a whole, so that most work is done once per run. Publications that are looked at one by one
+(who shares a subscription, who has particular wishes) are made of it when they are asked for.
+
+The offsets of a run follow each other. A run of which not all could be stored is split into `parts` first.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trunkline.protocols.mqtt.codec import OutgoingPublish, encode_publishes
-from trunkline.protocols.mqtt.message import Message
+from trunkline.protocols.mqtt.codec import NO_PROPERTIES, encode_run
+from trunkline.protocols.mqtt.message import NOT_STORED, Message
 
 if TYPE_CHECKING:
     from trunkline.protocols.mqtt.source import Source
 
 
 class Run:
-    """Consecutive publications of one topic."""
+    """`properties` is the encoded section; `offset` is that of the first, in `source`."""
 
-    __slots__ = ("_shared", "messages", "plain", "source", "top_qos")
+    __slots__ = ("_messages", "_shared", "expires_ms", "offset", "parts", "payloads", "properties", "publisher", "qos", "retain",
+                 "source", "topic")  # fmt: skip
 
-    def __init__(self, messages: list[Message], source: Source | None) -> None:
-        self.messages = messages
+    def __init__(
+        self,
+        topic: str,
+        payloads: list[bytes],
+        qos: int,
+        retain: bool = False,
+        properties: bytes = NO_PROPERTIES,
+        expires_ms: int | None = None,
+        publisher: str = "",
+        source: Source | None = None,
+        offset: int = NOT_STORED,
+    ) -> None:
+        self.topic = topic
+        self.payloads = payloads
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        self.expires_ms = expires_ms
+        self.publisher = publisher
         self.source = source
-        self.top_qos = 0
-        self.plain = True  # whether all go out as they came
-        for message in messages:
-            self.top_qos = max(self.top_qos, message.qos)
-            if message.expires_ms is not None:
-                self.plain = False
-        self._shared: dict[tuple[int, bool], bytes] = {}
+        self.offset = offset
+        self.parts: list[Run] | None = None
+        self._messages: list[Message] | None = None
+        self._shared: dict[tuple[int, bool], bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @property
+    def messages(self) -> list[Message]:
+        """One by one. To be asked for when the offset is known."""
+        found = self._messages
+        if found is None:
+            offset = self.offset
+            step = 0 if offset == NOT_STORED else 1
+            found = self._messages = [
+                Message(
+                    self.topic,
+                    payload,
+                    self.qos,
+                    self.retain,
+                    self.properties,
+                    self.expires_ms,
+                    self.publisher,
+                    self.source,
+                    offset + index * step,
+                )
+                for index, payload in enumerate(self.payloads)
+            ]
+        return found
+
+    def split(self) -> list[Run]:
+        """A run for each publication, none of them stored yet."""
+        return [self._slice([payload], NOT_STORED) for payload in self.payloads]
+
+    def first(self, count: int) -> Run:
+        """The first `count` of a run that is stored."""
+        return self._slice(self.payloads[:count], self.offset)
+
+    def behind(self, count: int) -> Run:
+        """What is behind the first `count` of a run that is stored."""
+        return self._slice(self.payloads[count:], self.offset + count)
+
+    def _slice(self, payloads: list[bytes], offset: int) -> Run:
+        return Run(
+            self.topic,
+            payloads,
+            self.qos,
+            self.retain,
+            self.properties,
+            self.expires_ms,
+            self.publisher,
+            self.source,
+            offset,
+        )
 
     def shared(self, version: int, retain_as_published: bool) -> bytes:
         """The run at QoS 0 for everyone of this version who wants nothing special."""
         key = (version, retain_as_published)
+        if self._shared is None:
+            self._shared = {}
         data = self._shared.get(key)
         if data is None:
-            out: list[OutgoingPublish] = [
-                (m.topic, m.payload, 0, m.retain and retain_as_published, False, 0, m.properties) for m in self.messages
-            ]
-            data = self._shared[key] = encode_publishes(out, version)
+            retain = self.retain and retain_as_published
+            data = self._shared[key] = encode_run(self.topic, self.payloads, 0, retain, [], self.properties, version)
         return data

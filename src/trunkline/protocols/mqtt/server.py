@@ -216,11 +216,15 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         session = self._session
         if session is not None and not self._lingering:
+            hub = self._server.hub
+            hub.read_begins()
             try:
                 self._received(session, self._server.scratch_view[:nbytes])
             except Exception:
                 logger.exception("closing the connection from %s", session.peer)
                 self.abort()
+            finally:
+                hub.read_ends()
 
     def _received(self, session: Session, data: memoryview) -> None:
         session.receive(data)

@@ -29,13 +29,16 @@ from trunkline.protocols.mqtt.codec import (
 )
 from trunkline.protocols.mqtt.handshake import Handshake
 from trunkline.protocols.mqtt.link import Link, Outlet, Phase
-from trunkline.protocols.mqtt.message import Message, header_section, wire_properties
+from trunkline.protocols.mqtt.message import header_section, wire_properties
 from trunkline.protocols.mqtt.packets import (
     PUBACK,
     PUBCOMP,
     PUBREC,
+    PUBREL,
     V5,
     V311,
+    Acknowledgement,
+    Acknowledgements,
     Auth,
     ConnAck,
     Connect,
@@ -43,6 +46,7 @@ from trunkline.protocols.mqtt.packets import (
     PingReq,
     PubAck,
     PubComp,
+    Publications,
     Publish,
     PubRec,
     PubRel,
@@ -51,6 +55,7 @@ from trunkline.protocols.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
+from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.state import SessionState
 
 if TYPE_CHECKING:
@@ -75,7 +80,11 @@ class Session(Link):
         self.keep_alive_ms = 0.0
         self.last_active_ms = hub.clock.monotonic_ms()
         self.answers_due = 0  # to SUBSCRIBE and UNSUBSCRIBE: retained messages come after them
-        self._parser = Parser(max_packet_bytes=hub.limits.max_packet_bytes, topic_alias_maximum=hub.limits.topic_alias_maximum)  # fmt: skip
+        self._parser = Parser(
+            max_packet_bytes=hub.limits.max_packet_bytes,
+            topic_alias_maximum=hub.limits.topic_alias_maximum,
+            in_runs=True,
+        )
         self._handshake: Handshake | None = None
         self._held: list[ParserEvent] | None = None
         self._send_will = True
@@ -109,26 +118,22 @@ class Session(Link):
             self._handle_first(events)
             return
         for event in events:
-            kind = type(event)
-            if kind is Publish:
-                self._publish(event)  # type: ignore[arg-type]
-            elif kind is PubAck:
+            if isinstance(event, Publications):
+                self._publish_run(event)
+            elif isinstance(event, Acknowledgements):
                 acknowledged = True
-                self._client_acknowledged(event)  # type: ignore[arg-type]
-            elif kind is PubRec:
-                self._client_received(event)  # type: ignore[arg-type]
-            elif kind is PubComp:
+                self._acknowledgements(event)
+            elif isinstance(event, Publish):
+                self._publish(event)
+            elif isinstance(event, Acknowledgement):
                 acknowledged = True
-                self._client_completed(event)  # type: ignore[arg-type]
-            elif kind is PubRel:
-                self._client_releases(event)  # type: ignore[arg-type]
+                self._acknowledgement(event)
             else:
                 self._handle_other(event)
             if self.phase is not Phase.CONNECTED:
                 return
-        if acknowledged and not self._touched:
-            self._touched = True
-            self._hub.touch(self)
+        if acknowledged and self.state is not None and self.state.waits():
+            self._touch()
 
     def _handle_first(self, events: list[ParserEvent]) -> None:
         """Packets up to the one that completes the handshake; the rest waits for CONNACK."""
@@ -306,11 +311,47 @@ class Session(Link):
 
     # -- publications from the client ----------------------------------------------------------------------------------
 
+    def _publish_run(self, packet: Publications) -> None:
+        hub = self._hub
+        topic, qos = packet.topic, packet.qos
+        route = hub.routes.known.get(topic)
+        if route is None:
+            route = hub.routes.route(topic)
+        if route.refusal or (qos and not self._admit_run(qos, packet.packet_ids)):
+            for each in packet.packets():
+                if isinstance(each, Publish) and self.phase is Phase.CONNECTED:
+                    self._publish(each)
+            return
+        hub.counters.messages_received += len(packet.payloads)
+        if route.named:
+            section = self._sections.get(qos)
+            if section is None:
+                section = self._sections[qos] = header_section(qos=qos, retain=False, publisher=self.client_id)
+        else:
+            section = header_section(qos=qos, retain=False, publisher=self.client_id, topic=topic)
+        hub.publish(route, Run(topic, packet.payloads, qos, False, NO_PROPERTIES, None, self.client_id), section)
+
+    def _admit_run(self, qos: int, packet_ids: list[int]) -> bool:
+        """Count QoS 1 or 2 publications and arrange for their acknowledgement; False if each needs a look of its own."""
+        count = len(packet_ids)
+        if self.version == V5 and self._unacknowledged + count > self._hub.limits.receive_maximum:
+            return False
+        if qos == 1:
+            self._acknowledge(PUBACK, packet_ids)
+        else:
+            state = self.state
+            assert state is not None
+            fresh = set(packet_ids)
+            if state.persistent or len(fresh) < count or not state.inbound.isdisjoint(fresh):
+                return False
+            state.inbound |= fresh
+            self._acknowledge(PUBREC, packet_ids)
+        self._unacknowledged += count
+        return True
+
     def _publish(self, packet: Publish) -> None:
         hub = self._hub
-        route = hub.routes.known.get(packet.topic)
-        if route is None:
-            route = hub.routes.route(packet.topic)
+        route = hub.routes.route(packet.topic)
         hub.counters.messages_received += 1
         qos = packet.qos
         refusal = route.refusal
@@ -323,19 +364,9 @@ class Session(Link):
         if refusal:
             hub.counters.refused += 1
             return
-        properties = packet.properties
-        retain = packet.retain
-        if properties is None and route.named and (qos < 2 or not self._kept()):
-            section = self._sections.get(qos + 4 if retain else qos)
-            if section is None:
-                section = header_section(qos=qos, retain=retain, publisher=self.client_id)
-                self._sections[qos + 4 if retain else qos] = section
-            message = Message(packet.topic, packet.payload, qos, retain, NO_PROPERTIES, None, self.client_id)
-        else:
-            message, section = self._publication(packet, route)
-        hub.publish(route, message, section)
+        hub.publish(route, *self._publication(packet, route))
 
-    def _publication(self, packet: Publish, route: Route) -> tuple[Message, bytes]:
+    def _publication(self, packet: Publish, route: Route) -> tuple[Run, bytes]:
         properties = packet.properties
         expires_ms = None
         if properties is not None and properties.message_expiry_interval is not None:
@@ -348,10 +379,10 @@ class Session(Link):
             topic=None if route.named else packet.topic,
             packet_id=packet.packet_id if packet.qos == 2 and self._kept() else 0,
         )
-        message = Message(
-            packet.topic, packet.payload, packet.qos, packet.retain, wire_properties(properties), expires_ms, self.client_id
+        run = Run(
+            packet.topic, [packet.payload], packet.qos, packet.retain, wire_properties(properties), expires_ms, self.client_id
         )  # fmt: skip
-        return message, section
+        return run, section
 
     def _kept(self) -> bool:
         return self.state is not None and self.state.persistent
@@ -362,7 +393,7 @@ class Session(Link):
         state = self.state
         assert state is not None
         if qos == 2 and packet_id in state.inbound:
-            self._acknowledge(PUBREC << 16 | packet_id)  # it was published when it came first [MQTT-4.3.3-10]
+            self._acknowledge(PUBREC, [packet_id])  # it was published when it came first [MQTT-4.3.3-10]
             return False
         self._unacknowledged += 1
         if self.version == V5 and self._unacknowledged > self._hub.limits.receive_maximum:
@@ -371,58 +402,83 @@ class Session(Link):
         if refusal and self.version == V5:
             self._unacknowledged -= 1
             answer = PubAck(packet_id, refusal) if qos == 1 else PubRec(packet_id, refusal)
-            self._acknowledge(encode(answer, V5))
+            self._answer(encode(answer, V5))
             return True
         if qos == 1:
-            self._acknowledge(PUBACK << 16 | packet_id)
+            self._acknowledge(PUBACK, [packet_id])
         else:
             state.inbound.add(packet_id)
             if state.persistent:
                 self._hub.inbound_changed(state)
-            self._acknowledge(PUBREC << 16 | packet_id)
+            self._acknowledge(PUBREC, [packet_id])
         return True
 
-    def _client_releases(self, packet: PubRel) -> None:
+    def _client_releases(self, packet_ids: list[int]) -> None:
+        """PUBREL: the client will not send these publications again."""
         state = self.state
         assert state is not None
-        packet_id = packet.packet_id
-        if packet_id not in state.inbound:
+        known = set(packet_ids)
+        if len(known) == len(packet_ids) and known <= state.inbound:
+            state.inbound -= known
+            if state.persistent:
+                self._hub.inbound_changed(state)
+            self._acknowledge(PUBCOMP, packet_ids)
+        elif len(packet_ids) > 1:
+            for packet_id in packet_ids:
+                self._client_releases([packet_id])
+        else:
             reason = errors.PACKET_IDENTIFIER_NOT_FOUND if self.version == V5 else errors.SUCCESS
-            self._acknowledge(encode(PubComp(packet_id, reason), self.version))
-            return
-        state.inbound.discard(packet_id)
-        if state.persistent:
-            self._hub.inbound_changed(state)
-        self._acknowledge(PUBCOMP << 16 | packet_id)
+            self._answer(encode(PubComp(packet_ids[0], reason), self.version))
 
     # -- acknowledgements from the client ------------------------------------------------------------------------------
 
-    def _client_acknowledged(self, packet: PubAck) -> None:
+    def _acknowledgements(self, run: Acknowledgements) -> None:
         state = self.state
         assert state is not None
-        if state.window.acknowledged(packet.packet_id) and state.persistent:
-            self._hub.flow_changed(state)
-
-    def _client_received(self, packet: PubRec) -> None:
-        state = self.state
-        assert state is not None
-        packet_id = packet.packet_id
-        if packet.reason_code >= errors.UNSPECIFIED_ERROR:
-            state.window.drop(packet_id)
-            self._touch()
-        elif state.window.received(packet_id):
-            self.send_release(packet_id)
+        kind, packet_ids = run.kind, run.packet_ids
+        if kind == PUBREL:
+            self._client_releases(packet_ids)
+            return
+        if kind == PUBREC:
+            self._client_received(packet_ids)
+            changed = True
+        elif kind == PUBACK:
+            changed = state.window.acknowledged(packet_ids)
         else:
-            reason = errors.PACKET_IDENTIFIER_NOT_FOUND if self.version == V5 else errors.SUCCESS
-            self.send(encode(PubRel(packet_id, reason), self.version))
-        if state.persistent:
+            changed = state.window.completed(packet_ids)
+        if changed and state.persistent:
             self._hub.flow_changed(state)
 
-    def _client_completed(self, packet: PubComp) -> None:
+    def _acknowledgement(self, packet: Acknowledgement) -> None:
+        """One with a reason, or properties."""
+        if isinstance(packet, PubRec) and packet.reason_code >= errors.UNSPECIFIED_ERROR:
+            state = self.state
+            assert state is not None
+            state.window.drop(packet.packet_id)
+            if state.persistent:
+                self._hub.flow_changed(state)
+            return
+        kind = PUBCOMP
+        if isinstance(packet, PubAck):
+            kind = PUBACK
+        elif isinstance(packet, PubRec):
+            kind = PUBREC
+        elif isinstance(packet, PubRel):
+            kind = PUBREL
+        self._acknowledgements(Acknowledgements(kind, [packet.packet_id]))
+
+    def _client_received(self, packet_ids: list[int]) -> None:
+        """PUBREC: the client has these publications, and is told that it may let go of their identifiers."""
         state = self.state
         assert state is not None
-        if state.window.completed(packet.packet_id) and state.persistent:
-            self._hub.flow_changed(state)
+        known = state.window.received(packet_ids)
+        if known:
+            self.send_releases(known)
+        if len(known) < len(packet_ids):
+            reason = errors.PACKET_IDENTIFIER_NOT_FOUND if self.version == V5 else errors.SUCCESS
+            for packet_id in packet_ids:
+                if packet_id not in known:
+                    self.send(encode(PubRel(packet_id, reason), self.version))
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
 

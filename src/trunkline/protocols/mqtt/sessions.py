@@ -23,7 +23,7 @@ from trunkline.protocols.mqtt.errors import (
     TOPIC_FILTER_INVALID,
     UNSPECIFIED_ERROR,
 )
-from trunkline.protocols.mqtt.message import Message, traits_of
+from trunkline.protocols.mqtt.message import traits_of
 from trunkline.protocols.mqtt.packets import Subscription as RequestedSubscription
 from trunkline.protocols.mqtt.packets import Will
 from trunkline.protocols.mqtt.share_group import ShareGroup
@@ -36,6 +36,7 @@ from trunkline.routing.errors import InvalidPattern
 if TYPE_CHECKING:
     from trunkline.protocols.mqtt.follower import Follower
     from trunkline.protocols.mqtt.hub import Hub
+    from trunkline.protocols.mqtt.run import Run
     from trunkline.protocols.mqtt.session import Session
     from trunkline.protocols.mqtt.session_journal import Places, StoredSession
     from trunkline.protocols.mqtt.source import Source
@@ -220,11 +221,11 @@ class Sessions:
             self.end(state)
         return True
 
-    def refused(self, message: Message) -> None:
+    def refused(self, run: Run) -> None:
         """The log does not take a publication. Its client is told by closing its connection."""
         self._hub.counters.refused += 1
-        state = self.states.get(message.publisher)
-        logger.warning("a publication of %d bytes by %r was refused", len(message.payload), message.publisher)
+        state = self.states.get(run.publisher)
+        logger.warning("a publication of %d bytes by %r was refused", len(run.payloads[0]), run.publisher)
         if state is not None and state.link is not None:
             state.link.refuse(PACKET_TOO_LARGE, "the publication does not fit its log topic")
 

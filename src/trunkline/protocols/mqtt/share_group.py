@@ -70,15 +70,12 @@ class ShareGroup(Follower):
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def deliver(self, run: Run) -> None:
-        if run.source is None:
-            self._divide(run.messages)  # what is in no log is dropped when nobody has room
+        if run.source is None or run.qos == 0:
+            self._divide(run.messages)  # what is in no log, or has QoS 0, is dropped when nobody has room
         elif self.live:
             taken = self._divide(run.messages)
-            if taken < len(run.messages):
-                self.fall_behind(run.source, run.messages[taken].offset)
-                self._divide([message for message in run.messages[taken:] if not message.qos])
-        else:
-            self._divide([message for message in run.messages if not message.qos])
+            if taken < len(run):
+                self.fall_behind(run.source, run.offset + taken)
 
     def _divide(self, messages: list[Message]) -> int:
         """Give each message to one member; returns how many could be given."""
@@ -93,7 +90,7 @@ class ShareGroup(Follower):
                 break
         for member, portion in portions.items():
             delivery = self.members[member]
-            member.give(portion, delivery, delivery)
+            member.give(portion, delivery)
         if portions:
             self.hub.group_changed(self)
         return taken
@@ -126,10 +123,6 @@ class ShareGroup(Follower):
     def filters(self) -> Sequence[Sequence[str]]:
         return (self._levels,)
 
-    def take(self, messages: list[Message]) -> int:
-        for index, message in enumerate(messages):
-            if not message.qos:
-                continue  # it went out when it came, or nobody was there
-            if self._divide([message]) == 0:
-                return index
-        return len(messages)
+    def take(self, run: Run) -> int:
+        # QoS 0 went out when it came, or nobody was there.
+        return self._divide(run.messages) if run.qos else len(run)

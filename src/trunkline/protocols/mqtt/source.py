@@ -24,7 +24,8 @@ from trunkline.log.batch import iter_batches
 from trunkline.log.errors import CorruptBatch, LogError, OffsetOutOfRange
 from trunkline.log.records import LightNewRecord, LightRecord, encode_records, iter_light
 from trunkline.log.store import AbortedTransaction, Appended, Durability, LogStore, TopicPartition
-from trunkline.protocols.mqtt.message import Message, message_of, topic_of
+from trunkline.protocols.mqtt.message import Message, topic_of, traits_of
+from trunkline.protocols.mqtt.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -122,18 +123,32 @@ class Source:
 
     async def read(
         self, offset: int, max_bytes: int, wanted: Callable[[str], bool] | None = None
-    ) -> tuple[list[Message], int]:
+    ) -> tuple[list[Run], int]:
         """Publications from `offset` on, and the offset that follows them; the same offset at the end of what can be read.
 
         With `wanted`, only those of topics of which it is true.
         """
         records, following = await self.read_records(offset, max_bytes)
-        messages: list[Message] = []
+        runs: list[Run] = []
+        run: Run | None = None
+        key: bytes | None = None
+        section = b""
+        next_offset = -1
         for record in records:
-            topic = topic_of(record, self.tp.topic)
-            if wanted is None or wanted(topic):
-                messages.append(message_of(record, self, topic))
-        return messages, following
+            # A section with an expiry means another time with each timestamp: those begin a run each.
+            if run is not None and record[0] == next_offset and record[4] == section and record[2] == key:
+                run.payloads.append(record[3] or b"")
+            else:
+                run = None
+                topic = topic_of(record, self.tp.topic)
+                if wanted is None or wanted(topic):
+                    found = run_of(record, self, topic)
+                    runs.append(found)
+                    if found.expires_ms is None:
+                        run = found
+                _, _, key, _, section = record
+            next_offset = record[0] + 1
+        return runs, following
 
     async def read_records(self, offset: int, max_bytes: int) -> tuple[list[LightRecord], int]:
         try:
@@ -164,10 +179,28 @@ class Source:
     async def read_at(self, offset: int, max_bytes: int) -> Message | None:
         """The publication at this offset, if it is still there."""
         try:
-            messages, _ = await self.read(offset, max_bytes)
+            runs, _ = await self.read(offset, max_bytes)
         except LogError:
             return None
-        return messages[0] if messages and messages[0].offset == offset else None
+        return runs[0].messages[0] if runs and runs[0].offset == offset else None
+
+
+def run_of(record: LightRecord, source: Source, topic: str) -> Run:
+    """A run of the one publication that a record holds; `topic` is what `topic_of` said."""
+    offset, timestamp_ms, _, value, section = record
+    traits = traits_of(section)
+    expires_ms = None if traits.expiry_s is None else timestamp_ms + traits.expiry_s * 1000
+    return Run(
+        topic,
+        [value or b""],
+        traits.qos,
+        traits.retain,
+        traits.properties,
+        expires_ms,
+        traits.publisher,
+        source,
+        offset,
+    )
 
 
 class _Aborted:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from trunkline.protocols.mqtt.codec import NO_PROPERTIES, OutgoingPublish, encode_publishes, publish_bytes
+from trunkline.protocols.mqtt.codec import NO_PROPERTIES, OutgoingPublish, encode_publishes, encode_run, publish_bytes
 from trunkline.protocols.mqtt.follower import Follower
 from trunkline.protocols.mqtt.message import Message, with_extras
 from trunkline.protocols.mqtt.packets import V5, Will
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trunkline.protocols.mqtt.run import Run
     from trunkline.protocols.mqtt.session import Session
     from trunkline.protocols.mqtt.share_group import ShareGroup
+    from trunkline.protocols.mqtt.source import Source
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF
 _MAX_REMEMBERED_MATCHES = 4_096
@@ -105,44 +106,67 @@ class SessionState(Follower):
         link = self.link
         if link is None or not link.ready:
             return
-        delivery = target.delivery
-        if (delivery.qos == 0 or run.top_qos == 0) and target.local is delivery:
+        how = target.delivery
+        if target.local is not how and run.publisher == self.client_id:
+            if target.local is None:
+                return
+            how = target.local
+        qos = min(run.qos, how.qos)
+        if qos == 0:
             if link.congested():
-                self.drop(len(run.messages))
-            elif delivery.identifiers or link.particular or not run.plain:
-                self.give(run.messages, delivery, delivery)
+                self.drop(len(run))
+            elif how.identifiers or link.particular or run.expires_ms is not None:
+                self.give(run.messages, how)
             else:
-                link.send(run.shared(link.version, delivery.retain_as_published))
-                link.sent_messages += len(run.messages)
+                link.send(run.shared(link.version, how.retain_as_published))
+                link.sent_messages += len(run)
             return
-        if not self.live:
-            self._deliver_meanwhile(run.messages, target)
-            return
-        taken = 0 if link.paused and run.source is not None else self.give(run.messages, delivery, target.local)
-        if taken < len(run.messages):
-            if run.source is not None:
-                self.fall_behind(run.source, run.messages[taken].offset)
-            self._deliver_meanwhile(run.messages[taken:], target)
+        taken = 0
+        if self.live and not (link.paused and run.source is not None):
+            taken = self.give_run(run, how)
+        if taken < len(run):
+            if run.source is None:
+                self._keep(run.messages[taken:], how)
+            elif self.live:
+                self.fall_behind(run.source, run.offset + taken)
 
-    def give(self, messages: list[Message], delivery: Delivery, local: Delivery | None) -> int:
-        """Send messages of one way of delivery; returns how many were dealt with before the window was full."""
+    def give_run(self, run: Run, how: Delivery) -> int:
+        """Send a run with QoS 1 or 2; returns how many were dealt with before the window was full."""
+        link = self.link
+        assert link is not None
+        if how.identifiers or link.particular or run.expires_ms is not None:
+            return self.give(run.messages, how)
+        window = self.window
+        count = min(len(run), window.room())
+        if count <= 0:
+            return 0
+        qos = min(run.qos, how.qos)
+        payloads = run.payloads if count == len(run) else run.payloads[:count]
+        packet_ids = window.free_ids(count)
+        if not self.persistent:
+            window.entries.update(dict.fromkeys(packet_ids, UNKEPT[qos]))
+        else:
+            entries = [_entry(message, qos) for message in run.messages[:count]]
+            window.entries.update(zip(packet_ids, entries, strict=True))
+            self.hub.flow_changed(self)
+        retain = run.retain and how.retain_as_published
+        link.send(encode_run(run.topic, payloads, qos, retain, packet_ids, run.properties, link.version))
+        link.sent_messages += count
+        return count
+
+    def give(self, messages: list[Message], how: Delivery) -> int:
+        """Send messages one by one; returns how many were dealt with before the window was full."""
         link = self.link
         assert link is not None
         window = self.window
         entries, limit = window.entries, window.limit
         kept = self.persistent
-        own = None if local is delivery else self.client_id
         with_properties = link.version == V5
         max_packet_bytes = link.client_max_packet_bytes
         out: list[OutgoingPublish] = []
         taken = len(messages)
         assigned = False
         for index, message in enumerate(messages):
-            how = delivery
-            if own is not None and message.publisher == own:
-                if local is None:
-                    continue
-                how = local
             qos = message.qos if message.qos < how.qos else how.qos
             if qos and len(entries) >= limit:
                 taken = index
@@ -178,34 +202,24 @@ class SessionState(Follower):
             self.hub.flow_changed(self)
         return taken
 
-    def _deliver_meanwhile(self, messages: list[Message], target: Target) -> None:
-        """For a session that is behind: QoS 0 does not wait, and what is in no log must be kept here."""
-        link = self.link
-        assert link is not None
-        at_once: list[Message] = []
-        for message in messages:
-            how = target.local if message.publisher == self.client_id else target.delivery
-            if how is None:
-                continue
-            if min(message.qos, how.qos) == 0:
-                at_once.append(message)
-            elif message.source is None:
-                if self.waiting is None:
-                    self.waiting = deque()
-                if len(self.waiting) >= self.hub.limits.max_queued_messages:
-                    self.drop(1)
-                else:
-                    self.waiting.append((message, how))
-        if at_once and link.congested():
-            self.drop(len(at_once))
-        elif at_once:
-            self.give(at_once, target.delivery, target.local)
+    def _keep(self, messages: list[Message], how: Delivery) -> None:
+        """Messages in no log, for which there is no room: they have to be kept here."""
+        if self.waiting is None:
+            self.waiting = deque()
+        room = self.hub.limits.max_queued_messages - len(self.waiting)
+        self.waiting.extend((message, how) for message in messages[:room])
+        if len(messages) > room:
+            self.drop(len(messages) - room)
 
     def drop(self, count: int) -> None:
         self.dropped += count
         self.hub.counters.dropped += count
 
     # -- what waits ----------------------------------------------------------------------------------------------------
+
+    def waits(self) -> bool:
+        """Whether there may be something to send when the window has room again."""
+        return not self.live or bool(self.retained) or bool(self.waiting) or bool(self.groups)
 
     def pump(self) -> None:
         """Send what waits for room, and go on reading the log if this session is behind."""
@@ -216,7 +230,7 @@ class SessionState(Follower):
             self._give_retained()
         while self.waiting and not self._resend and not self.window.full() and not link.paused:
             message, how = self.waiting.popleft()
-            self.give([message], how, how)
+            self.give([message], how)
         if not self.live:
             self.wake()
         for group in self.groups:
@@ -233,7 +247,7 @@ class SessionState(Follower):
                 name, how, own_too = queue.popleft()
                 message = self.hub.retained_message(name)
                 if message is not None and (own_too or message.publisher != self.client_id):
-                    self.give([message], how, how)
+                    self.give([message], how)
                     portion += 1
             if self.persistent:
                 break  # what was sent with QoS 1 or 2 has to be written down first: the rest in the next turn
@@ -266,7 +280,7 @@ class SessionState(Follower):
             entry = self.window.entries.get(packet_id)
             if entry is not None:
                 if entry.state == AWAIT_PUBCOMP:
-                    link.send_release(packet_id)
+                    link.send_releases([packet_id])
                 else:
                     message = entry.message or await self.hub.sources.message_at(entry, _RESEND_READ_BYTES)
                     if self.link is not link:
@@ -286,7 +300,7 @@ class SessionState(Follower):
             self.window.drop(packet_id)  # retention or its expiry has taken it
             self.hub.flow_changed(self)
             return
-        how = self._match(message)
+        how = self._match(message.topic, message.source, message.offset)
         delivery = how[0] if how is not None else Delivery(qos)
         properties = message.properties
         if delivery.identifiers or left_s is not None:
@@ -310,37 +324,33 @@ class SessionState(Follower):
     def _own(self) -> list[Subscription]:
         return [subscription for subscription in self.subscriptions.values() if subscription.group is None]
 
-    def take(self, messages: list[Message]) -> int:
-        index, count = 0, len(messages)
+    def take(self, run: Run) -> int:
         link = self.link
-        while index < count:
-            if link is None or link.paused:
-                return index
-            message = messages[index]
-            match = self._match(message)
-            end = index + 1
-            if match is None or message.qos == 0 or match[0].qos == 0:
-                index = end  # QoS 0 went out when it came, or was not kept for who was away
-                continue
-            if message.topic in self._matches:
-                # The following ones of the same topic go with it, unless they need a look of their own.
-                while end < count and messages[end].topic == message.topic and messages[end].qos == message.qos:
-                    end += 1
-            group = messages[index:end]
-            taken = self.give(group, *match)
-            index += taken
-            if taken < len(group):
-                return index
-        return count
+        if link is None or link.paused:
+            return 0
+        match = self._match(run.topic, run.source, run.offset)
+        if run.topic not in self._matches:  # a subscription begins at some offset: each needs a look of its own
+            return self._take_each(run)
+        how = None if match is None else match[1 if run.publisher == self.client_id else 0]
+        if how is None or run.qos == 0 or how.qos == 0:
+            return len(run)  # QoS 0 went out when it came, or was not kept for who was away
+        return self.give_run(run, how)
 
-    def _match(self, message: Message) -> Match | None:
-        topic = message.topic
+    def _take_each(self, run: Run) -> int:
+        for index, message in enumerate(run.messages):
+            match = self._match(message.topic, message.source, message.offset)
+            how = None if match is None else match[1 if message.publisher == self.client_id else 0]
+            if how is not None and message.qos and how.qos and self.give([message], how) == 0:
+                return index
+        return len(run)
+
+    def _match(self, topic: str, source: Source | None, offset: int) -> Match | None:
         if topic in self._matches:
             return self._matches[topic]
         found = matching(self._own(), topic)
-        if any(each.since for each in found) and message.source is not None:
-            partition = str(message.source.tp)
-            found = [each for each in found if not each.since or message.offset >= each.since.get(partition, 0)]
+        if any(each.since for each in found) and source is not None:
+            partition = str(source.tp)
+            found = [each for each in found if not each.since or offset >= each.since.get(partition, 0)]
             return deliveries(found) if found else None
         match = deliveries(found) if found else None
         self._remember(topic, match)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trunkline.protocols.mqtt.message import Message, header_section
+from trunkline.protocols.mqtt.message import header_section
+from trunkline.protocols.mqtt.run import Run
 from trunkline.version import VERSION
 
 if TYPE_CHECKING:
@@ -76,4 +77,4 @@ class Statistics:
             hub.retained.put(topic, payload, self._section, volatile=True)
             route = hub.routes.route(topic)
             if route.targets or route.groups:
-                hub.offer(route, [Message(topic, payload, 0, False)])
+                hub.offer(route, Run(topic, [payload], 0))

@@ -16,7 +16,7 @@ from trunkline.log.errors import LogError
 from trunkline.log.store import Appended
 
 if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.link import Link
+    from trunkline.protocols.mqtt.link import Acks, Link
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Turn:
 
     __slots__ = ("acks", "failed", "open", "then")
 
-    def __init__(self, acks: list[tuple[Link, list[int | bytes]]], then: list[Callable[[bool], None]]) -> None:
+    def __init__(self, acks: list[tuple[Link, list[Acks]]], then: list[Callable[[bool], None]]) -> None:
         self.acks = acks
         self.then = then
         self.open = 0  # writes that are not stored yet

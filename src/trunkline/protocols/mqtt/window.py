@@ -7,6 +7,8 @@ A session that outlives its connection keeps for each entry where its record is,
 again from the log. Entries keep the order in which they were sent, which is the order in which they are sent again
 [MQTT-4.6.0-1]. A message that is in no log (see `mapping`) is kept itself, in memory.
 
+What comes and goes in runs is entered and taken out in one call.
+
 Bounded by `limit`: the broker's own, or the client's Receive Maximum if that is smaller.
 """
 
@@ -47,41 +49,63 @@ class Window:
     def full(self) -> bool:
         return len(self.entries) >= self.limit
 
+    def room(self) -> int:
+        return self.limit - len(self.entries)
+
     def add(self, entry: Inflight) -> int:
         """Give the entry a packet identifier. There must be room."""
-        entries = self.entries
-        packet_id = self._last_id
-        while True:
-            packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
-            if packet_id not in entries:
-                break
-        self._last_id = packet_id
-        entries[packet_id] = entry
+        (packet_id,) = self.free_ids(1)
+        self.entries[packet_id] = entry
         return packet_id
 
-    def acknowledged(self, packet_id: int) -> bool:
-        """PUBACK; False if no such publication waits for one."""
-        entry = self.entries.get(packet_id)
-        if entry is None or entry[0] != AWAIT_PUBACK:
-            return False
-        del self.entries[packet_id]
-        return True
+    def free_ids(self, count: int) -> list[int]:
+        """The next packet identifiers that are free, for so many entries. There must be room."""
+        entries = self.entries
+        first = self._last_id + 1
+        following = range(first, first + count)
+        if first + count - 1 <= MAX_PACKET_ID and entries.keys().isdisjoint(following):
+            packet_ids = list(following)
+        else:
+            packet_ids = []
+            packet_id = self._last_id
+            while len(packet_ids) < count:
+                packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
+                if packet_id not in entries:
+                    packet_ids.append(packet_id)
+        self._last_id = packet_ids[-1]
+        return packet_ids
 
-    def received(self, packet_id: int) -> bool:
-        """PUBREC; False if no such publication waits for one, or has waited."""
-        entry = self.entries.get(packet_id)
-        if entry is None or entry[0] == AWAIT_PUBACK:
-            return False
-        self.entries[packet_id] = UNKEPT[AWAIT_PUBCOMP]
-        return True
+    def acknowledged(self, packet_ids: list[int]) -> bool:
+        """PUBACKs; whether any of these publications waited for one."""
+        entries = self.entries
+        before = len(entries)
+        for packet_id in packet_ids:
+            entry = entries.get(packet_id)
+            if entry is not None and entry[0] == AWAIT_PUBACK:
+                del entries[packet_id]
+        return len(entries) < before
 
-    def completed(self, packet_id: int) -> bool:
-        """PUBCOMP; False if no such publication waits for one."""
-        entry = self.entries.get(packet_id)
-        if entry is None or entry[0] != AWAIT_PUBCOMP:
-            return False
-        del self.entries[packet_id]
-        return True
+    def received(self, packet_ids: list[int]) -> list[int]:
+        """PUBRECs; returns those of publications that wait for one, or have waited."""
+        entries = self.entries
+        released = UNKEPT[AWAIT_PUBCOMP]
+        known: list[int] = []
+        for packet_id in packet_ids:
+            entry = entries.get(packet_id)
+            if entry is not None and entry[0] != AWAIT_PUBACK:
+                entries[packet_id] = released
+                known.append(packet_id)
+        return known
+
+    def completed(self, packet_ids: list[int]) -> bool:
+        """PUBCOMPs; whether any of these publications waited for one."""
+        entries = self.entries
+        before = len(entries)
+        for packet_id in packet_ids:
+            entry = entries.get(packet_id)
+            if entry is not None and entry[0] == AWAIT_PUBCOMP:
+                del entries[packet_id]
+        return len(entries) < before
 
     def drop(self, packet_id: int) -> None:
         self.entries.pop(packet_id, None)
