@@ -17,7 +17,7 @@ from trunkline.broker.refusals import Reason, Refused
 from trunkline.broker.topology import Topology, settled
 from trunkline.broker.virtual_host import ExchangeInfo, Queue, VirtualHost
 from trunkline.cursors.queue import Delivery, Message, Overflow, QueueSettings
-from trunkline.log.batch import iter_batches, iter_records
+from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import StorageFailure
 from trunkline.log.store import Appended, Buffer, Durability, TopicPartition
@@ -203,6 +203,29 @@ def test_who_waits_at_a_queue_that_is_not_durable_is_served_before_the_log_is_wr
                 b"a",
                 b"b",
             ] * 3
+
+    asyncio.run(test())
+
+
+def test_a_queue_that_is_not_durable_keeps_the_order_of_the_log_when_others_append_too(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            queue = await declare(core, "quick", durable=False)
+            watcher = Watcher(core)
+            queue.cursor.add_consumer(watcher, no_ack=True)
+            tp = TopicPartition("quick", 0)
+            for number in range(3):
+                core.messaging.publishing.add(queue, Message(b"ours %d" % number))
+                theirs = NewRecord(None, b"theirs %d" % number)
+                await core.store.append(tp, build_batch([theirs], timestamp_ms=core.clock.wall_ms()))
+                core.messaging.publishing.add(queue, Message(b"ours again %d" % number))
+            await wait_until(lambda: len(watcher.got) == 9)
+            part = await core.store.read(tp, 0, 10_000)
+            stored = [record.value for _, batch in iter_batches(part.records) for record in iter_records(batch)]
+            assert watcher.got == list(enumerate(stored))
+            assert set(stored) == {
+                b"%s %d" % (who, number) for who in (b"ours", b"theirs", b"ours again") for number in range(3)
+            }
 
     asyncio.run(test())
 

@@ -33,6 +33,7 @@ from functools import partial
 from itertools import repeat
 from typing import cast
 
+from trunkline.cursors.queue.backing import Backing
 from trunkline.cursors.queue.consumers import Consumers, QueueConsumer
 from trunkline.cursors.queue.errors import QueueFull, QueueGone
 from trunkline.cursors.queue.journal import StateRecord
@@ -45,9 +46,8 @@ from trunkline.cursors.queue.restored import RestoredQueue
 from trunkline.cursors.queue.runtime import Handout, QueueRuntime
 from trunkline.cursors.queue.schedule import Schedule, ScheduledMessage, Scheduling
 from trunkline.cursors.queue.settings import Overflow, QueueSettings
-from trunkline.cursors.queue.traits import decode_messages, encode_messages
 from trunkline.log.errors import LogError
-from trunkline.log.store import Appended, Durability, TopicInfo, TopicPartition
+from trunkline.log.store import Appended, Durability, TopicInfo
 
 _logger = logging.getLogger(__name__)
 
@@ -55,7 +55,6 @@ REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "de
 _UNLIMITED = 1 << 62
 _MESSAGE_OVERHEAD_BYTES = 200  # of a message in memory, beside its body
 _LEASE_OVERHEAD_BYTES = 250
-_RECORD_BYTES = 24  # of a record in the log, beside its body
 _RETRY_MS = 1_000  # after a failed read
 
 _make_delivery = cast("Callable[[tuple[object, ...]], Delivery]", partial(tuple.__new__, Delivery))
@@ -83,10 +82,7 @@ class QueueCursor:
         self.last_used_ms = runtime.clock.monotonic_ms()
         self._put_ms: int | None = None  # when the first message since the last deal came, while consumers waited
         self._judged_ms: int | None = None  # that time, during the deal
-        self._topic_id = topic.id
-        self._tp = TopicPartition(topic.name, 0)
         self._runtime = runtime
-        self._store = runtime.store
         self._clock = runtime.clock
         self._limits = runtime.limits
         self._journal = runtime.journal if durable else None
@@ -94,20 +90,16 @@ class QueueCursor:
         self._leases = Leases()
         self._schedule = Schedule(queue_id, self._journal, self._limits, first_id=self._clock.wall_ms() << 16)
         self._accounted_bytes = 0
-        self._putting = False
-        # What this turn put and did not write yet: messages, their size, when
-        self._unwritten: list[tuple[Sequence[Message], int, int]] = []
-        self._trimming = False
         self._published = self._delivered = self._redelivered = self._acknowledged = self._dead_lettered = 0
-        bounds = self._store.bounds(self._tp)
-        self._trimmed_to = bounds.log_start_offset
+        self._backing = Backing(topic, runtime, durable=durable, appended=self._on_append, failed=self._cannot_write)
+        bounds = self._backing.bounds()
         in_order = settings.max_priority is None and not settings.order_by_key
         self._progress = Progress(queue_id, topic.id, bounds.log_start_offset, in_order=in_order)
         self._settled = self._progress.settled
         if restored is not None:
             self._restore(restored, bounds.log_start_offset, bounds.high_watermark)
         self._ready = ReadyMessages(
-            self._tp,
+            self._backing.tp,
             settings,
             runtime,
             self._progress,
@@ -117,7 +109,6 @@ class QueueCursor:
             loaded=self._loaded,
         )
         self._line = self._ready.line
-        self._store.watch(self._tp, self._on_append)
         self._arm()
 
     def _restore(self, restored: RestoredQueue, start: int, end: int) -> None:
@@ -201,14 +192,7 @@ class QueueCursor:
         now_ms = self._clock.wall_ms()
         size = size_of(messages)
         count = len(messages)
-        base = self._store.bounds(self._tp).high_watermark
-        if not self.durable and count and (self._unwritten or self._runtime.put_off(self._write_behind)):
-            base += sum([len(each) for each, _, _ in self._unwritten])
-            self._unwritten.append((messages, size, now_ms))
-            stored: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-            stored.set_result(Appended(base, base + count - 1, -1, self._trimmed_to))
-        else:
-            stored = self._write(messages, size, now_ms, durability)
+        base, stored = self._backing.append(messages, size, now_ms, durability, self._ready.end)
         self._published += count
         progress, ready, settings = self._progress, self._ready, self.settings
         progress.mean_bytes = (progress.mean_bytes * 7 + size // count) // 8 if progress.mean_bytes else size // count
@@ -226,31 +210,6 @@ class QueueCursor:
             self._runtime.wake(self)
         return stored
 
-    def _write(
-        self, messages: Sequence[Message], size: int, now_ms: int, durability: Durability
-    ) -> asyncio.Future[Appended]:
-        batches = encode_messages(messages, size, now_ms, self._limits.batch_bytes)
-        self._putting = True
-        try:
-            return self._store.append(self._tp, batches, durability)
-        finally:
-            self._putting = False
-
-    def _write_behind(self) -> None:
-        """Write what a turn put into a queue that is not durable, after consumers who waited for it have it.
-
-        Their offsets were given out. A queue that cannot write them ends, as one does in RabbitMQ that fails.
-        """
-        unwritten, self._unwritten = self._unwritten, []
-        if self.gone:
-            return
-        try:
-            for messages, size, now_ms in unwritten:
-                self._write(messages, size, now_ms, Durability.NONE)
-        except LogError as error:
-            _logger.error("queue %s ends, because its messages cannot be written: %s", self.name, error)
-            self._end("its messages cannot be written")
-
     def _account(self) -> None:
         held = (
             self._line.size_bytes
@@ -264,18 +223,21 @@ class QueueCursor:
     # -- the log -----------------------------------------------------------------------------------------------------
 
     def _on_append(self) -> None:
-        if not self._putting and not self.gone:
+        if not self.gone:
             self._runtime.wake(self)
+
+    def _cannot_write(self) -> None:
+        """Offsets were given out that the log does not have. As in RabbitMQ, a queue that fails is gone."""
+        self._end("its messages cannot be written")
 
     def _refresh(self) -> bool:
         """Take over what others did to the partition: appended, committed, trimmed. False: the topic was deleted."""
         if self.gone:
             return False
-        info = self._store.topic(self.topic)
-        if info is None or info.id != self._topic_id:
+        if not self._backing.there:
             self._end("the topic was deleted")
             return False
-        bounds = self._store.bounds(self._tp)
+        bounds = self._backing.bounds()
         self._ready.extend_to(bounds.last_stable_offset)
         if bounds.log_start_offset > self._settled.head:
             self._skip_to(bounds.log_start_offset)
@@ -572,8 +534,7 @@ class QueueCursor:
         found: list[Delivery] = []
         position = max(self._settled.head, start or 0)
         while len(found) < count and position < self._ready.end and not self.gone:
-            part = await self._store.read(self._tp, position, self._limits.read_bytes, committed=True)
-            offsets, messages, end = decode_messages(part, position, self._limits.max_decompressed_bytes)
+            offsets, messages, end = await self._backing.read(position)
             for offset, message in zip(offsets, messages, strict=True):
                 if offset in self._settled or offset in self._leases:
                     continue
@@ -736,24 +697,11 @@ class QueueCursor:
         return self._progress.tombstones() + self._schedule.tombstones()
 
     def _trim(self) -> None:
-        """Free the acknowledged prefix, when there is about a segment of it."""
-        head = self._settled.head
-        if self.settings.retain or self._trimming or self.gone or self._runtime.closed:
-            return
-        if (head - self._trimmed_to) * (self._progress.mean_bytes + _RECORD_BYTES) < self._limits.trim_bytes:
-            return
-        self._trimming = True
-        self._runtime.start_task(asyncio.get_running_loop().create_task(self._trim_to(head), name=f"trim {self.name}"))
+        if not self.settings.retain:
+            self._backing.trim(self._head, self._progress.mean_bytes)
 
-    async def _trim_to(self, head: int) -> None:
-        try:
-            self._trimmed_to = await self._store.trim(self._tp, head)
-        except LogError as error:
-            _logger.error("the settled messages of queue %s stay for now: %s", self.name, error)
-            self._trimmed_to = head
-        finally:
-            self._trimming = False
-        self._trim()  # the head may have moved on meanwhile
+    def _head(self) -> int:
+        return self._settled.head
 
     def _end(self, reason: str) -> None:
         self.vanish(reason)
@@ -765,7 +713,7 @@ class QueueCursor:
         if self.gone:
             return
         self.gone = True
-        self._store.unwatch(self._tp, self._on_append)
+        self._backing.close()
         self._runtime.forget(self)
         for consumer in self.consumers:
             self.consumers.remove(consumer)
@@ -780,5 +728,5 @@ class QueueCursor:
     def close(self) -> None:
         """Stop watching the log; the broker goes down."""
         self.gone = True
-        self._store.unwatch(self._tp, self._on_append)
+        self._backing.close()
         self._runtime.arm(self, None)

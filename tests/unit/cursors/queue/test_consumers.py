@@ -157,7 +157,7 @@ def test_that_a_message_was_delivered_is_written_before_the_consumer_sees_it() -
 
         def deliver(self, deliveries: list[Delivery]) -> None:
             super().deliver(deliveries)
-            self.end_offset = deliveries[0].queue._store.bounds(("__queue_state", 0)).high_watermark  # type: ignore[arg-type]
+            self.end_offset = deliveries[0].queue._runtime.store.bounds(("__queue_state", 0)).high_watermark  # type: ignore[arg-type]
 
     async def check() -> None:
         async with opened() as bench:
