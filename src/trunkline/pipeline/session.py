@@ -1,9 +1,10 @@
 """A local Spark session that is set up as our source and sink like it, and one sentence for who has no Java.
 
 Whoever has a session already does not need this: `format("trunkline")` works in any. What it sets: the interpreter of the
-workers is this one, the driver listens on the loopback, the Arrow batches that Python sinks get hold more rows, and
-checkpoints are written the quick way (a rename per file, no checksum files), which saves a stream tens of milliseconds per
-batch. The quick start of the JVM (`quick_start`) trades speed in the long run for seconds at the beginning: for tests.
+workers is this one, they are forked with their imports done (see `worker_daemon`), the driver listens on the loopback, the
+Arrow batches that Python sinks get hold more rows, and checkpoints are written the quick way (a rename per file, no
+checksum files), which saves a stream tens of milliseconds per batch. The quick start of the JVM (`quick_start`) trades
+speed in the long run for seconds at the beginning: for tests and examples.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from trunkline.pipeline.class_archive import ClassArchive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MIN_JAVA = 17
 _JAVA_TIMEOUT_S = 30.0
-_ARCHIVE_SETTLED_S = 10.0
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 WITHOUT_JAVA = (
@@ -37,8 +38,8 @@ class JavaMissing(Exception):
     """There is no Java that Spark can run on; the message says what to install, and how."""
 
 
-def check_java() -> None:
-    """Raise JavaMissing unless `java` is new enough for Spark."""
+def check_java() -> str:
+    """What `java -version` says; raises JavaMissing unless it is new enough for Spark."""
     home = os.environ.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if program is None or not os.path.exists(program):
@@ -54,6 +55,17 @@ def check_java() -> None:
     if found is None or int(found.group(1)) < MIN_JAVA:
         version = found.group(1) if found else "of an unknown version"
         raise JavaMissing(WITHOUT_JAVA.format(problem=f"{program} is Java {version}"))
+    return done.stderr + done.stdout
+
+
+def quick_java_options(java_version: str) -> list[str]:
+    """Flags with which a JVM starts sooner and, in the long run, computes slower. It says nothing but errors: what it
+    thinks of its class archive would go to standard output, which may be parsed."""
+    import pyspark
+
+    archive = ClassArchive(_cache(), Path(pyspark.__file__).parent, java_version)
+    quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
+    return ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *quiet, *archive.java_options()]
 
 
 def local_session(
@@ -65,7 +77,7 @@ def local_session(
     quick_start: bool = False,
 ) -> SparkSession:
     """A Spark session in this process; raises JavaMissing."""
-    check_java()
+    java_version = check_java()
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -73,8 +85,8 @@ def local_session(
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         # A query starts half a dozen Python processes; without bytecode each compiles PySpark anew, for seconds.
-        os.environ.setdefault("PYTHONPYCACHEPREFIX", os.path.join(_cache(), "bytecode"))
-    java = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_archive_flags()] if quick_start else []
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(_cache() / "bytecode"))
+    java = quick_java_options(java_version) if quick_start else []
     settings = {
         "spark.driver.memory": heap,
         "spark.driver.host": "127.0.0.1",
@@ -84,6 +96,7 @@ def local_session(
         "spark.sql.session.timeZone": "UTC",
         # How long Python may take to answer the JVM: on a busy machine longer than Spark's 15 seconds.
         "spark.python.authenticate.socketTimeout": "60s",
+        "spark.python.daemon.module": "trunkline.pipeline.worker_daemon",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
@@ -97,30 +110,6 @@ def local_session(
     return builder.getOrCreate()
 
 
-def _archive_flags() -> list[str]:
-    """Let the JVM keep the classes that it has read, so that the next start need not read them again.
-
-    Java 17 writes such an archive as it exits. It is used once it has not changed for a while; a file that was cut off
-    is of no use to a JVM, and of no harm.
-    """
-    from pyspark import __file__ as spark_file
-    from pyspark import __version__ as spark_version
-
-    # An archive holds for one class path only: each installation has its own.
-    place = zlib.crc32(os.path.dirname(spark_file).encode())
-    archive = os.path.join(_cache(), f"spark-{spark_version}-{place:08x}.jsa")
-    written = archive + ".new"
-    os.makedirs(os.path.dirname(archive), exist_ok=True)
-    try:
-        if not os.path.exists(archive) and time.time() - os.stat(written).st_mtime > _ARCHIVE_SETTLED_S:
-            os.replace(written, archive)
-    except OSError:
-        pass  # there is none yet, or another process was faster
-    if os.path.exists(archive):
-        return [f"-XX:SharedArchiveFile={archive}"]
-    return [] if os.path.exists(written) else [f"-XX:ArchiveClassesAtExit={written}"]
-
-
-def _cache() -> str:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(home, "trunkline")
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "trunkline"

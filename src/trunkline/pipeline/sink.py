@@ -32,6 +32,7 @@ from trunkline.client.errors import ClientError
 from trunkline.client.producer import producer_identity
 from trunkline.client.transaction import Transaction
 from trunkline.pipeline.clients import client_for
+from trunkline.pipeline.garbage import freeze_once
 from trunkline.pipeline.ledger import Amount, Ledger
 from trunkline.pipeline.options import AT_LEAST_ONCE, OptionError, SinkOptions
 from trunkline.pipeline.outgoing import Outgoing, row_bytes
@@ -96,6 +97,7 @@ class _RowWriter:
 
     def write_rows(self, batches: Iterator[pa.RecordBatch], place: _Place) -> TaskWritten:
         first = next((batch for batch in batches if batch.num_rows), None)
+        freeze_once()
         if first is None:
             return TaskWritten(0, 0, repeated=False)  # nothing to write is nothing to remember
         client = client_for(self.options.bootstrap, self.options.request_timeout_ms)
@@ -189,6 +191,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_schema(schema, options)
         if options.version is not None:
             raise OptionError("option txnVersion is for batch writes; a stream numbers its batches itself")
+        freeze_once()  # Spark makes a writer in a planning worker for each batch, and in another to commit it
         self._rows = _RowWriter(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from trunkline.client.topics import EARLIEST, LATEST
 from trunkline.log.store import TopicPartition
 from trunkline.pipeline.clients import client_for
+from trunkline.pipeline.garbage import freeze_once
 from trunkline.pipeline.options import LOCAL_AUTO, Bound, Offsets, SourceOptions
 from trunkline.pipeline.planning import DataLoss, OffsetRange, admit, clip, from_json, split, to_json
 from trunkline.pipeline.positions import Positions
@@ -44,6 +45,7 @@ class RangePartition(InputPartition):
 def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, RangePartition):
         return  # Spark makes up a partition when there are none
+    freeze_once()
     settings = ReadSettings(
         options.committed,
         options.include_headers,

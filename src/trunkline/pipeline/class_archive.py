@@ -1,0 +1,80 @@
+"""The classes that a JVM has read, kept for the next JVM: Spark starts seconds sooner with them.
+
+Java writes such an archive as it exits (`-XX:ArchiveClassesAtExit`) and uses it only with the same Java and the same class
+path, so an archive is named after both: another release of either has another one. Java does not write in one step, and two
+processes may start at the same time. So each writes a file of its own name, and the next process that starts takes a
+file that is whole and has not changed for a while as the archive, by a rename. A file that was cut off, because the JVM was
+killed while it wrote, has no header: Java writes that last. It is removed.
+
+An archive that Java refuses all the same is of no use and of no harm: the JVM starts as without one.
+
+Limits: `MAX_ARCHIVES` of about 170 MB; the ones that were not used for longest go when there is a new one. While a file is
+being written no other process writes one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+import zlib
+from pathlib import Path
+
+MAX_ARCHIVES = 2
+SETTLED_S = 10.0
+_PREFIX = "spark-classes-"
+_SUFFIX, _NEW_SUFFIX = ".jsa", ".new"
+_MAGIC_BYTES = 4
+
+
+class ClassArchive:
+    """The archive of one installation of Spark on one Java."""
+
+    def __init__(self, directory: Path, spark: Path, java_version: str) -> None:
+        self._directory = directory
+        jars = spark / "jars"
+        installed_ns = jars.stat().st_mtime_ns if jars.is_dir() else 0
+        key = zlib.crc32(f"{spark}\n{installed_ns}\n{java_version}".encode())
+        self._name = f"{_PREFIX}{key:08x}"
+        self.path = directory / (self._name + _SUFFIX)
+
+    def java_options(self) -> list[str]:
+        """Use the archive, or write it, or neither while another process may be writing it."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            writing = self._settle()
+            if self.path.exists():
+                os.utime(self.path)  # the time of its last use; Java looks at what is in it
+                return [f"-XX:SharedArchiveFile={self.path}"]
+        except OSError:
+            return []  # a cache that cannot be used: start without
+        if writing:
+            return []
+        new = f"{self._name}-{uuid.uuid4().hex[:12]}{_NEW_SUFFIX}"
+        return [f"-XX:ArchiveClassesAtExit={self._directory / new}"]
+
+    def _settle(self) -> bool:
+        """Make the archive of a file that was written, remove the others; whether one is being written now."""
+        writing = False
+        for new in self._directory.glob(f"{self._name}-*{_NEW_SUFFIX}"):
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                if time.time() - new.stat().st_mtime < SETTLED_S:
+                    writing = True
+                elif self.path.exists() or not _is_whole(new):
+                    new.unlink()
+                else:
+                    new.replace(self.path)
+                    self._forget_oldest()
+        return writing
+
+    def _forget_oldest(self) -> None:
+        found = sorted(self._directory.glob(f"{_PREFIX}*{_SUFFIX}"), key=lambda path: path.stat().st_mtime)
+        for path in found[:-MAX_ARCHIVES]:
+            if path != self.path:
+                path.unlink()
+
+
+def _is_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        return any(file.read(_MAGIC_BYTES))
