@@ -3,10 +3,10 @@
 Java writes such an archive as it exits (`-XX:ArchiveClassesAtExit`) and uses it only with the same Java and the same class
 path, so an archive is named after both: another release of either has another one. Java does not write in one step, and two
 processes may start at the same time. So each writes a file of its own name, and the next process that starts takes a
-file that is whole and has not changed for a while as the archive, by a rename. A file that was cut off, because the JVM was
-killed while it wrote, has no header: Java writes that last. It is removed.
+file that has not changed for a while as the archive, by a rename. Before that it has Java read the file once, because one
+that was cut off, by a full disk or a killed JVM, would kill every JVM that uses it: such a file is removed.
 
-An archive that Java refuses all the same is of no use and of no harm: the JVM starts as without one.
+An archive that Java refuses for another reason is of no use and of no harm: the JVM starts as without one.
 
 Limits: `MAX_ARCHIVES` of about 170 MB; the ones that were not used for longest go when there is a new one. While a file is
 being written no other process writes one.
@@ -19,20 +19,22 @@ import os
 import time
 import uuid
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 MAX_ARCHIVES = 2
 SETTLED_S = 10.0
 _PREFIX = "spark-classes-"
 _SUFFIX, _NEW_SUFFIX = ".jsa", ".new"
-_MAGIC_BYTES = 4
 
 
 class ClassArchive:
     """The archive of one installation of Spark on one Java."""
 
-    def __init__(self, directory: Path, spark: Path, java_version: str) -> None:
+    def __init__(self, directory: Path, spark: Path, java_version: str, loads: Callable[[Path], bool]) -> None:
+        """`loads` says whether Java can start with a file."""
         self._directory = directory
+        self._loads = loads
         jars = spark / "jars"
         installed_ns = jars.stat().st_mtime_ns if jars.is_dir() else 0
         key = zlib.crc32(f"{spark}\n{installed_ns}\n{java_version}".encode())
@@ -61,7 +63,7 @@ class ClassArchive:
             with contextlib.suppress(FileNotFoundError):  # another process was faster
                 if time.time() - new.stat().st_mtime < SETTLED_S:
                     writing = True
-                elif self.path.exists() or not _is_whole(new):
+                elif self.path.exists() or not (new.stat().st_size and self._loads(new)):
                     new.unlink()
                 else:
                     new.replace(self.path)
@@ -73,8 +75,3 @@ class ClassArchive:
         for path in found[:-MAX_ARCHIVES]:
             if path != self.path:
                 path.unlink()
-
-
-def _is_whole(path: Path) -> bool:
-    with path.open("rb") as file:
-        return any(file.read(_MAGIC_BYTES))

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trunkline.pipeline.class_archive import ClassArchive
 
@@ -38,8 +38,24 @@ class JavaMissing(Exception):
     """There is no Java that Spark can run on; the message says what to install, and how."""
 
 
-def check_java() -> str:
-    """What `java -version` says; raises JavaMissing unless it is new enough for Spark."""
+class Java(NamedTuple):
+    program: str
+    version: str
+    """What `java -version` says."""
+
+    def loads(self, archive: Path) -> bool:
+        """Whether it starts with this archive of classes, all of which it reads: a file that was cut off kills a JVM."""
+        quiet = ["-Xlog:disable", "-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash"]
+        command = [self.program, *quiet, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}", "-version"]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_JAVA_TIMEOUT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+
+def check_java() -> Java:
+    """The Java that Spark will use; raises JavaMissing unless it is new enough."""
     home = os.environ.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if program is None or not os.path.exists(program):
@@ -55,15 +71,15 @@ def check_java() -> str:
     if found is None or int(found.group(1)) < MIN_JAVA:
         version = found.group(1) if found else "of an unknown version"
         raise JavaMissing(WITHOUT_JAVA.format(problem=f"{program} is Java {version}"))
-    return done.stderr + done.stdout
+    return Java(program, done.stderr + done.stdout)
 
 
-def quick_java_options(java_version: str) -> list[str]:
+def quick_java_options(java: Java) -> list[str]:
     """Flags with which a JVM starts sooner and, in the long run, computes slower. It says nothing but errors: what it
     thinks of its class archive would go to standard output, which may be parsed."""
     import pyspark
 
-    archive = ClassArchive(_cache(), Path(pyspark.__file__).parent, java_version)
+    archive = ClassArchive(_cache(), Path(pyspark.__file__).parent, java.version, java.loads)
     quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
     return ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *quiet, *archive.java_options()]
 
@@ -77,7 +93,7 @@ def local_session(
     quick_start: bool = False,
 ) -> SparkSession:
     """A Spark session in this process; raises JavaMissing."""
-    java_version = check_java()
+    java = check_java()
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -86,7 +102,7 @@ def local_session(
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         # A query starts half a dozen Python processes; without bytecode each compiles PySpark anew, for seconds.
         os.environ.setdefault("PYTHONPYCACHEPREFIX", str(_cache() / "bytecode"))
-    java = quick_java_options(java_version) if quick_start else []
+    flags = quick_java_options(java) if quick_start else []
     settings = {
         "spark.driver.memory": heap,
         "spark.driver.host": "127.0.0.1",
@@ -101,7 +117,7 @@ def local_session(
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.driver.extraJavaOptions": " ".join(flags),
         **(conf or {}),
     }
     builder = SparkSession.builder.master(master).appName(name)

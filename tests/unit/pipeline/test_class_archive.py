@@ -11,8 +11,12 @@ from trunkline.pipeline import class_archive
 from trunkline.pipeline.class_archive import MAX_ARCHIVES, SETTLED_S, ClassArchive
 
 WRITE, USE = "-XX:ArchiveClassesAtExit=", "-XX:SharedArchiveFile="
-WHOLE = b"\xa8\xba\x0b\xf0 and the classes"
-CUT_OFF = bytes(100)
+WHOLE = b"the classes"
+CUT_OFF = b"the cl"
+
+
+def loads(file: Path) -> bool:
+    return file.read_bytes() == WHOLE
 
 
 @pytest.fixture
@@ -22,7 +26,7 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def archive(cache: Path, tmp_path: Path) -> ClassArchive:
-    return ClassArchive(cache, tmp_path / "pyspark", "17.0.1")
+    return ClassArchive(cache, tmp_path / "pyspark", "17.0.1", loads)
 
 
 def written_by(archive: ClassArchive) -> Path:
@@ -66,8 +70,10 @@ def test_a_file_that_was_cut_off_is_removed_and_written_again(archive: ClassArch
 
 
 def test_another_java_or_spark_has_another_archive_and_the_oldest_go(cache: Path, tmp_path: Path) -> None:
-    archives = [ClassArchive(cache, tmp_path / "pyspark", f"17.0.{number}") for number in range(MAX_ARCHIVES + 1)]
-    archives.append(ClassArchive(cache, tmp_path / "other" / "pyspark", "17.0.0"))
+    archives = [
+        ClassArchive(cache, tmp_path / "pyspark", f"17.0.{number}", loads) for number in range(MAX_ARCHIVES + 1)
+    ]
+    archives.append(ClassArchive(cache, tmp_path / "other" / "pyspark", "17.0.0", loads))
     for archive in archives:
         new = written_by(archive)
         new.write_bytes(WHOLE)
@@ -79,4 +85,4 @@ def test_another_java_or_spark_has_another_archive_and_the_oldest_go(cache: Path
 
 def test_a_cache_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert ClassArchive(tmp_path / "file" / class_archive.__name__, tmp_path, "17").java_options() == []
+    assert ClassArchive(tmp_path / "file" / class_archive.__name__, tmp_path, "17", loads).java_options() == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.pipeline.session import JavaMissing, check_java
+from trunkline.pipeline.session import Java, JavaMissing, check_java
 
 
 def pretend_java(directory: Path, says: str) -> str:
@@ -41,3 +41,15 @@ def test_java_17_and_newer_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", pretend_java(tmp_path, 'openjdk version "21.0.1" 2023-10-17') + ":/usr/bin:/bin")
     check_java()
+
+
+def test_java_that_dies_of_an_archive_does_not_load_it(tmp_path: Path) -> None:
+    program = tmp_path / "java"
+    program.write_text(
+        '#!/bin/sh\nfor each; do test "$each" = "-XX:SharedArchiveFile=/cut-off" && kill -ABRT $$; done\n'
+    )
+    program.chmod(0o755)
+    java = Java(str(program), "17")
+    assert not java.loads(Path("/cut-off"))
+    assert Java("/bin/true", "17").loads(Path("/whole"))
+    assert not Java(str(tmp_path / "none"), "17").loads(Path("/whole"))
