@@ -121,10 +121,11 @@ def test_a_countdown_and_an_eta_are_waited_for(application: CeleryApp, unique: C
 def test_tasks_that_wait_for_their_eta_do_not_stall_the_worker(
     application: CeleryApp, unique: Callable[[str], str]
 ) -> None:
-    waiting = [application.tasks.stamp.apply_async([unique("waiting")], countdown=4) for _ in range(10)]
+    """More of them than the worker may prefetch: it asks for more, and gets it only if prefetch is per consumer."""
+    for _ in range(10):
+        application.tasks.stamp.apply_async([unique("waiting")], countdown=3_600)
     begin = time.time()
-    assert application.tasks.stamp.delay(unique("now")).get(RESULT_SECONDS) < begin + 3.0
-    assert all(result.get(RESULT_SECONDS) >= begin + 3.0 for result in waiting)
+    assert application.tasks.stamp.delay(unique("now")).get(RESULT_SECONDS) >= begin
 
 
 def test_tasks_chain(application: CeleryApp) -> None:
