@@ -155,7 +155,7 @@ class Config:
     mqtt_max_connections: int = _setting(20_000, _whole(1, 1_000_000), "MQTT connections at a time; more are closed at once.")
     mqtt_max_packet_bytes: int = _setting(16_777_216, _whole(128, 268_435_460), "Largest MQTT packet; a larger one closes its connection.")
     mqtt_receive_maximum: int = _setting(1_000, _whole(1, 65_535), "Unacknowledged QoS 1 and 2 publications that one MQTT client may have sent.")
-    mqtt_max_inflight: int = _setting(4_096, _whole(1, 65_535), "Unacknowledged QoS 1 and 2 messages sent to one MQTT client; sessions that are kept have at most 256.")
+    mqtt_max_inflight: int = _setting(16_384, _whole(1, 65_535), "Unacknowledged QoS 1 and 2 messages sent to one MQTT client; sessions that are kept have at most 256.")
     mqtt_max_queued: int = _setting(1_000, _whole(1, 1_000_000), "Messages of topics that are not stored, kept for an MQTT client whose window is full; more are dropped.")
     mqtt_max_sessions: int = _setting(1_000_000, _whole(1, _INT_MAX), "MQTT sessions, with or without a connection.")
     mqtt_max_subscriptions: int = _setting(100_000, _whole(1, 10_000_000), "Subscriptions of one MQTT session.")

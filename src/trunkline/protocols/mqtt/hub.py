@@ -38,6 +38,7 @@ from trunkline.protocols.mqtt.management import Management
 from trunkline.protocols.mqtt.message import Message, header_section, message_of, wire_properties
 from trunkline.protocols.mqtt.packets import Will
 from trunkline.protocols.mqtt.run import Run
+from trunkline.protocols.mqtt.source import BATCH_TARGET_BYTES, RECORD_OVERHEAD_BYTES
 from trunkline.protocols.mqtt.subscription import Route, Routes
 from trunkline.protocols.mqtt.turns import Turn, Turns
 
@@ -331,17 +332,29 @@ class Hub:
             self._append_to(source, items, turn)
 
     def _append_to(self, source: Source, items: list[Publication], turn: Turn) -> None:
-        records: list[LightNewRecord] = []
+        """Append to one source, in batches of a size that a log topic takes."""
+        batch: list[Publication] = []
         size_bytes = 0
+        for item in items:
+            route, run, section = item
+            run_bytes = sum(map(len, run.payloads))
+            run_bytes += len(run) * (len(route.key) + len(section) + RECORD_OVERHEAD_BYTES)
+            if batch and size_bytes + run_bytes > BATCH_TARGET_BYTES:
+                self._append_batch(source, batch, turn)
+                batch, size_bytes = [], 0
+            batch.append(item)
+            size_bytes += run_bytes
+        self._append_batch(source, batch, turn)
+
+    def _append_batch(self, source: Source, items: list[Publication], turn: Turn) -> None:
+        records: list[LightNewRecord] = []
         acknowledged = False
         for route, run, section in items:
             key = route.key
-            size_bytes += sum(map(len, run.payloads))
             records += [(key, payload, section, -1) for payload in run.payloads]
             acknowledged = acknowledged or run.qos > 0
-        durability = Durability.DISK if acknowledged else Durability.NONE
         try:
-            offset, future = source.append(records, size_bytes, durability)
+            offset, future = source.append(records, Durability.DISK if acknowledged else Durability.NONE)
         except BatchTooLarge:
             if len(records) == 1:
                 self.sessions.refused(items[0][1])
@@ -349,7 +362,7 @@ class Hub:
             for route, run, section in items:  # one is too large for the topic: the others are not to suffer for it
                 run.parts = run.split()
                 for part in run.parts:
-                    self._append_to(source, [(route, part, section)], turn)
+                    self._append_batch(source, [(route, part, section)], turn)
             return
         except LogError as error:
             logger.error("%s did not take %d publications: %s", source.tp, len(records), error)

@@ -29,8 +29,8 @@ from trunkline.protocols.mqtt.run import Run
 
 logger = logging.getLogger(__name__)
 
-_BATCH_TARGET_BYTES = 900 << 10  # under Kafka's default of max.message.bytes; one message may be larger
-_RECORD_OVERHEAD_BYTES = 128
+BATCH_TARGET_BYTES = 900 << 10  # under Kafka's default of max.message.bytes; one run may be larger
+RECORD_OVERHEAD_BYTES = 32  # lengths, offset and timestamp
 MAX_KNOWN_NAMES = 100_000
 _RECORDS_PER_MATCH = 0.5  # a filter is matched against a name in the time in which half a record is read
 
@@ -92,32 +92,15 @@ class Source:
 
     # -- append ------------------------------------------------------------------------------------------------------
 
-    def append(self, records: list[LightNewRecord], size_bytes: int, durability: Durability) -> tuple[int, asyncio.Future[Appended]]:  # fmt: skip
-        """Write the records; returns the offset of the first, and the future of the last (which speaks for all)."""
-        now_ms = self._clock.wall_ms()
+    def append(self, records: list[LightNewRecord], durability: Durability) -> tuple[int, asyncio.Future[Appended]]:
+        """Write the records as one batch; returns the offset of the first, and the future."""
+        batch = encode_records(records, timestamp_ms=self._clock.wall_ms())
         self._appending = True
         try:
-            if size_bytes + len(records) * _RECORD_OVERHEAD_BYTES <= _BATCH_TARGET_BYTES:
-                future = self._store.append(self.tp, encode_records(records, timestamp_ms=now_ms), durability)
-            else:
-                future = self._append_parts(records, durability, now_ms)
+            future = self._store.append(self.tp, batch, durability)
         finally:
             self._appending = False
         return self._store.bounds(self.tp).high_watermark - len(records), future
-
-    def _append_parts(
-        self, records: list[LightNewRecord], durability: Durability, now_ms: int
-    ) -> asyncio.Future[Appended]:
-        part: list[LightNewRecord] = []
-        size = 0
-        for record in records:
-            record_bytes = len(record[0] or b"") + len(record[1] or b"") + len(record[2]) + _RECORD_OVERHEAD_BYTES
-            if part and size + record_bytes > _BATCH_TARGET_BYTES:
-                self._store.append(self.tp, encode_records(part, timestamp_ms=now_ms), Durability.OS)
-                part, size = [], 0
-            part.append(record)
-            size += record_bytes
-        return self._store.append(self.tp, encode_records(part, timestamp_ms=now_ms), durability)
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -170,7 +153,9 @@ class Source:
             except CorruptBatch as error:
                 logger.warning("%s: passed over the batch at offset %d: %s", self.tp, header.base_offset, error)
                 continue
-            found.extend(record for record in records if record[0] >= offset)
+            if header.base_offset < offset:
+                records = [record for record in records if record[0] >= offset]
+            found += records
         return found, following
 
     def end_offset(self) -> int:
