@@ -15,7 +15,7 @@ class MqttLimits:
     max_session_expiry_s: int = 0xFFFF_FFFF  # 5.0 clients are told by Session Expiry Interval
     receive_maximum: int = 1_000  # unacknowledged publications from one client: 0x93
     topic_alias_maximum: int = 100  # per connection, in either direction: 0x94
-    max_inflight_messages: int = 16_384  # unacknowledged publications to a client whose session ends with its connection
+    max_inflight_messages: int = 16_384  # unacknowledged publications to a client whose session is not kept
     max_stored_inflight_messages: int = 256  # … to a client whose session outlives it; also on disk
     max_queued_messages: int = 1_000  # per session, of topics that are not stored: more are dropped and counted
     max_queued_retained: int = 1_000_000  # names per session that wait to be sent: more are dropped and counted
