@@ -188,3 +188,32 @@ def test_a_kept_session_gets_a_run_after_a_kill_under_the_same_identifiers() -> 
                 assert all(each.dup for each in after)
 
     run(work())
+
+
+def test_publishers_of_one_turn_are_delivered_in_order_whoever_wants_to_know_them() -> None:
+    async def work() -> None:
+        async with front_door() as door:
+            plain = await door.connect("plain")
+            await plain.subscribe("t", qos=1)
+            publishers = [await door.connect(f"p{number}", V5) for number in range(4)]
+
+            def publish_all() -> None:
+                for number, publisher in enumerate(publishers):
+                    publisher.send(Publish("t", b"%d" % number, min(number, 1), packet_id=number))
+
+            publish_all()
+            got = await plain.receive_many(Publish, 4)
+            assert [(packet.payload, packet.qos) for packet in got] == [(b"0", 0), (b"1", 1), (b"2", 1), (b"3", 1)]
+            assert len({packet.packet_id for packet in got}) == 4
+            for publisher in publishers[1:]:
+                await publisher.receive(PubAck)
+            assert door.store.bounds(TopicPartition("mqtt", 0)).high_watermark == 4
+
+            one = publishers[2]
+            await one.subscribe("t", qos=1, no_local=True)
+            publish_all()
+            assert payloads(await plain.receive_many(Publish, 4)) == [b"0", b"1", b"2", b"3"]
+            await one.until(lambda: len(one.got) == 4)
+            assert payloads(one.got) == [b"0", b"1", b"3"]
+
+    run(work())

@@ -42,17 +42,21 @@ class ExchangeBindings:
         self._failed = False
         self.refused = 0
 
-    def forward(self, route: Route, run: Run, section: bytes) -> None:
-        """Add a run of publications to the queues that are bound to its topic. `section` is their records' headers."""
+    def bound(self, route: Route) -> bool:
+        """Whether queues are bound to the topic; to be asked before `forward`."""
         vhost = self._messaging.topology.vhosts.get(DEFAULT_VHOST)
         if vhost is None:
-            return
+            return False
         if route.queues_version != vhost.version:
             route.queues_version = vhost.version
             key = routing_key(route.topic)
             route.queues = (
                 (vhost.route_by_key(EXCHANGE, key) or ()) if len(key.encode()) <= MAX_ROUTING_KEY_BYTES else ()
             )
+        return bool(route.queues)
+
+    def forward(self, route: Route, run: Run, section: bytes) -> None:
+        """Add a run of publications to the queues that are bound to its topic. `section` is their records' headers."""
         for queue in route.queues:
             self._touched[queue] = None
             for payload in run.payloads:

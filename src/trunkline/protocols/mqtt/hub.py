@@ -114,7 +114,9 @@ class Hub:
     def publish(self, route: Route, run: Run, section: bytes) -> None:
         """Take publications into this turn. `section` is their records' headers."""
         self._publications.append((route, run, section))
-        self.pending_bytes += sum(map(len, run.payloads))
+        payloads = run.payloads
+        run.size_bytes = len(payloads[0]) if len(payloads) == 1 else sum(map(len, payloads))
+        self.pending_bytes += run.size_bytes
         if not self._scheduled:
             self.schedule()
 
@@ -293,14 +295,36 @@ class Hub:
         publications, self._publications = self._publications, []
         self.pending_bytes = 0
         self._append(publications, turn)
-        for route, run, section in publications:
-            for part in run.parts or (run,):
-                self.offer(route, part)
-                self.bindings.forward(route, part, section)
+        self._deliver(publications)
         waiting, stored = self.bindings.flush()
         turn.failed = turn.failed or not stored
         for future in waiting:
             self._turns.wait_for(turn, future)
+
+    def _deliver(self, publications: list[Publication]) -> None:
+        """Offer the publications in their order, those of several publishers together where it makes no difference."""
+        position, count = 0, len(publications)
+        while position < count:
+            route, run, _ = publications[position]
+            end = position + 1
+            if not route.knows_publishers:
+                following = run.offset + len(run.payloads)
+                while end < count:
+                    next_route, next_run, _ = publications[end]
+                    if next_route is not route or not run.goes_with(next_run, following):
+                        break
+                    following += len(next_run.payloads)
+                    end += 1
+            if end > position + 1:
+                self.offer(route, run.joined([each for _, each, _ in publications[position:end]]))
+            else:
+                for part in run.parts or (run,):
+                    self.offer(route, part)
+            if self.bindings.bound(route):
+                for _, each, section in publications[position:end]:
+                    for part in each.parts or (each,):
+                        self.bindings.forward(route, part, section)
+            position = end
 
     def offer(self, route: Route, run: Run) -> None:
         """Hand a run to those who follow live."""
@@ -337,8 +361,8 @@ class Hub:
         size_bytes = 0
         for item in items:
             route, run, section = item
-            run_bytes = sum(map(len, run.payloads))
-            run_bytes += len(run) * (len(route.key) + len(section) + RECORD_OVERHEAD_BYTES)
+            overhead_bytes = len(route.key) + len(section) + RECORD_OVERHEAD_BYTES
+            run_bytes = run.size_bytes + len(run.payloads) * overhead_bytes
             if batch and size_bytes + run_bytes > BATCH_TARGET_BYTES:
                 self._append_batch(source, batch, turn)
                 batch, size_bytes = [], 0
@@ -350,8 +374,11 @@ class Hub:
         records: list[LightNewRecord] = []
         acknowledged = False
         for route, run, section in items:
-            key = route.key
-            records += [(key, payload, section, -1) for payload in run.payloads]
+            key, payloads = route.key, run.payloads
+            if len(payloads) == 1:
+                records.append((key, payloads[0], section, -1))
+            else:
+                records += [(key, payload, section, -1) for payload in payloads]
             acknowledged = acknowledged or run.qos > 0
         try:
             offset, future = source.append(records, Durability.DISK if acknowledged else Durability.NONE)
@@ -370,7 +397,7 @@ class Hub:
             return
         for _, run, _ in items:
             run.offset = offset
-            offset += len(run)
+            offset += len(run.payloads)
         self._turns.wait_for(turn, future)
 
     def _write_sessions(self, turn: Turn) -> None:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """`properties` is the encoded section; `offset` is that of the first, in `source`."""
+    """`properties` is the encoded section; `offset` is that of the first, in `source`. `size_bytes` is for the hub."""
 
     __slots__ = ("_messages", "_shared", "expires_ms", "offset", "parts", "payloads", "properties", "publisher", "qos", "retain",
-                 "source", "topic")  # fmt: skip
+                 "size_bytes", "source", "topic")  # fmt: skip
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Run:
         self.publisher = publisher
         self.source = source
         self.offset = offset
+        self.size_bytes = 0
         self.parts: list[Run] | None = None
         self._messages: list[Message] | None = None
         self._shared: dict[tuple[int, bool], bytes] | None = None
@@ -74,6 +75,25 @@ class Run:
                 for index, payload in enumerate(self.payloads)
             ]
         return found
+
+    def goes_with(self, other: Run, offset: int) -> bool:
+        """Whether `other`, if it is stored at `offset`, differs from this one in nothing but its publisher."""
+        return (
+            other.qos == self.qos
+            and (other.offset == offset or self.source is None)
+            and other.properties == self.properties
+            and self.expires_ms is None
+            and other.expires_ms is None
+            and not self.retain
+            and not other.retain
+            and self.parts is None
+            and other.parts is None
+        )
+
+    def joined(self, runs: list[Run]) -> Run:
+        """All of the runs, which go with this one, as one whose publisher is not known."""
+        payloads = [payload for run in runs for payload in run.payloads]
+        return Run(self.topic, payloads, self.qos, False, self.properties, None, "", self.source, self.offset)
 
     def split(self) -> list[Run]:
         """A run for each publication, none of them stored yet."""

@@ -92,7 +92,7 @@ class Target:
 class Route:
     """Where the messages of one topic name go."""
 
-    __slots__ = ("groups", "key", "mapped", "named", "queues", "queues_version", "refusal", "source", "targets", "topic")  # fmt: skip
+    __slots__ = ("groups", "key", "knows_publishers", "mapped", "named", "queues", "queues_version", "refusal", "source", "targets", "topic")  # fmt: skip
 
     def __init__(
         self,
@@ -113,6 +113,8 @@ class Route:
         self.source: Source | None = None  # filled in once the log topic is known to exist
         self.targets = targets
         self.groups = groups
+        # Whether it matters to some target who has published.
+        self.knows_publishers = any(target.local is not target.delivery for target in targets)
 
 
 def merge(subscriptions: list[Subscription]) -> Delivery:
