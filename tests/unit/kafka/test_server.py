@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.kafka.codec import decode_response, encode_request
 from trunkline.protocols.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from trunkline.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from trunkline.protocols.kafka.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -26,6 +28,7 @@ from trunkline.protocols.kafka.server import KafkaServer
 
 DEADLINE_S = 20
 PRODUCE_VERSION = 9
+FETCH_VERSION = 11
 
 
 class Listening:
@@ -129,6 +132,70 @@ def test_a_silent_connection_is_closed_and_an_active_one_is_not(tmp_path: Path) 
         assert len(listening.server.connections) == 1
 
     with_server(tmp_path, scenario, max_idle_ms=500)
+
+
+def fetch(correlation_id: int, max_bytes: int) -> bytes:
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=[FetchTopic(topic="t", partitions=[part])]
+    )
+    return b"".join(encode_request(request, FETCH_VERSION, correlation_id, "test"))
+
+
+async def fill(broker: BrokerCore, batches: int) -> bytes:
+    """Write a topic of 100 KB batches; returns what a fetch of it all must give."""
+    await broker.create_topic("t")
+    tp = TopicPartition("t", 0)
+    for number in range(batches):
+        value = number.to_bytes(4, "big") * 25_000
+        await broker.store.append(tp, build_batch([NewRecord(None, value)], timestamp_ms=1_700_000_000_000))
+    return bytes((await broker.store.read(tp, 0, 1 << 30)).records)
+
+
+def test_large_and_small_answers_reach_a_slow_client_whole_and_in_order(tmp_path: Path) -> None:
+    async def scenario(listening: Listening) -> None:
+        wanted = await fill(listening.broker, 200)
+        reader, writer = await listening.connect()
+        sizes = [50_000_000, 100, 3_000_000, 50_000_000, 250_000, 700_000]
+        for number, size in enumerate(sizes):
+            writer.write(fetch(number, size))
+        while not listening.broker.unsent_bytes:  # the first answer does not fit the socket
+            await asyncio.sleep(0.001)
+        for number, size in enumerate(sizes):
+            frame = memoryview(await answer(reader))
+            response = decode_response(FetchResponse, frame, FETCH_VERSION, number)
+            records = response.responses[0].partitions[0].records
+            assert records is not None
+            assert min(size, len(wanted)) - 101_000 < len(records) <= max(size, 101_000)
+            assert bytes(records) == wanted[: len(records)]
+        while listening.broker.unsent_bytes:
+            await asyncio.sleep(0.001)
+        writer.close()
+
+    with_server(tmp_path, scenario)
+
+
+def test_a_client_that_leaves_in_the_middle_of_an_answer_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scenario(listening: Listening) -> None:
+        await fill(listening.broker, 200)
+        reader, writer = await listening.connect()
+        writer.write(fetch(1, 50_000_000) + fetch(2, 50_000_000))
+        await reader.readexactly(1_000_000)
+        while not listening.broker.unsent_bytes:
+            await asyncio.sleep(0.001)
+        writer.transport.abort()
+        while listening.server.connections:
+            await asyncio.sleep(0.001)
+        assert listening.broker.unsent_bytes == 0
+        await listening.broker.delete_topic("t")
+        assert not [target for target in open_files() if str(tmp_path / "t-0") in target and ".log" in target]
+
+    with_server(tmp_path, scenario)
+
+
+def open_files() -> list[str]:
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    return [os.readlink(link) for link in links if os.path.lexists(link)]
 
 
 def test_a_client_that_reads_nothing_is_not_read_any_more(tmp_path: Path) -> None:

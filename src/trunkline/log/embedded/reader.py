@@ -4,6 +4,9 @@ A read is one `pread` of whole batches out of one segment. Where it begins comes
 partition remembers for its last few readers, else from the sparse index; where it must be cut comes from the index and a
 walk over the headers behind the last entry. So a read costs the same whether it holds ten batches or ten thousand.
 
+Many bytes that are only passed on to a socket are not read at all, when they are in the page cache: `read_to_send` finds where
+they begin and end, and the kernel sends them from there (see `stored_range`).
+
 What lies in the page cache is read on the event loop. What does not would stop everyone while the disk turns, so it is read in
 a thread, with the file pinned: a segment that is removed or replaced meanwhile stays readable until the read ends.
 """
@@ -18,11 +21,14 @@ import struct
 from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, iter_records
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.segment import Location, Segment
+from trunkline.log.embedded.stored_range import CAN_SEND_FILES, MIN_STORED_BYTES, StoredRange
 from trunkline.log.errors import CorruptBatch, OffsetOutOfRange, StorageFailure
-from trunkline.log.store import AbortedTransaction, Buffer, OffsetAndTimestamp, Slice
+from trunkline.log.store import AbortedTransaction, Buffer, OffsetAndTimestamp, Sendable, Slice
 
 _LENGTH = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_PREFIX = struct.Struct(">qi")  # base offset and length of a batch
+_SAMPLE_BYTES = 64 * 1024
 _HOT_TAIL_BYTES = 32 << 20  # of the active segment: written so recently that it is in the page cache
 _NO_WAIT_REFUSED = frozenset((errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
 
@@ -33,16 +39,10 @@ async def read(partition: Partition, offset: int, max_bytes: int, *, committed: 
         raise OffsetOutOfRange(
             f"offset {offset} of {partition.tp} is outside {bounds.log_start_offset} to {bounds.high_watermark}"
         )
-    limit = bounds.last_stable_offset if committed else bounds.high_watermark
-    if offset >= limit:
+    located = _locate(partition, offset, bounds.last_stable_offset if committed else bounds.high_watermark)
+    if located is None:
         return Slice(b"", bounds)
-    start = _find(partition, offset)
-    if start is None:
-        return Slice(b"", bounds)
-    segment, position = start
-    end, next_offset = _end(partition, segment, limit)
-    if end <= position:
-        return Slice(b"", bounds)
+    segment, position, end, next_offset = located
     max_bytes = max(0, min(max_bytes, partition.limits.max_read_bytes))
     records: Buffer
     if end - position <= max_bytes:
@@ -66,6 +66,84 @@ async def read(partition: Partition, offset: int, max_bytes: int, *, committed: 
     _remember(partition, next_offset, segment, end)
     aborted = _aborted(partition, offset, next_offset) if committed else ()
     return Slice(records, bounds, aborted)
+
+
+async def read_to_send(
+    partition: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool
+) -> Sendable:
+    stored = _stored(partition, offset, min(max_bytes, partition.limits.max_read_bytes), committed=committed)
+    if stored is not None:
+        return stored
+    found = await read(partition, offset, max_bytes, committed=committed, at_least_one=at_least_one)
+    return Sendable(found.records, found.bounds, found.aborted)
+
+
+def _stored(partition: Partition, offset: int, max_bytes: int, *, committed: bool) -> Sendable | None:
+    """The range to send; None when it is small, is not in the page cache, or when `read` has to say what is wrong."""
+    bounds = partition.bounds()
+    if not CAN_SEND_FILES or max_bytes < MIN_STORED_BYTES or offset < bounds.log_start_offset:
+        return None
+    located = _locate(partition, offset, bounds.last_stable_offset if committed else bounds.high_watermark)
+    if located is None:
+        return None
+    segment, position, end, next_offset = located
+    if end - position > max_bytes:
+        end, next_offset = _walk(partition, segment, position, position + max_bytes)
+    if end - position < MIN_STORED_BYTES or not _is_cached(partition, segment, position, end):
+        return None
+    _remember(partition, next_offset, segment, end)
+    aborted = _aborted(partition, offset, next_offset) if committed else ()
+    return Sendable(StoredRange(partition.pool, segment.log_path, position, end - position), bounds, aborted)
+
+
+def _locate(partition: Partition, offset: int, limit: int) -> tuple[Segment, int, int, int] | None:
+    """Where the batches from `offset` up to `limit` lie: the segment, from where to where, and the offset that follows."""
+    if offset >= limit:
+        return None
+    start = _find(partition, offset)
+    if start is None:
+        return None
+    segment, position = start
+    end, next_offset = _end(partition, segment, limit)
+    return (segment, position, end, next_offset) if position < end else None
+
+
+def _walk(partition: Partition, segment: Segment, position: int, limit: int) -> tuple[int, int]:
+    """The end of the last whole batch before `limit`, and the base offset of the batch that is there.
+
+    Reads headers only. Where they cannot be read or make no sense the answer is `position`, and `read` will say why.
+    """
+    fd = partition.open_segment(segment)
+    index = segment.load(fd, partition.config.index_interval_bytes)
+    end = max(position, index.position_at_or_before(limit))
+    while True:
+        try:
+            base_offset, length = _PREFIX.unpack(os.pread(fd, _PREFIX.size, end))
+        except (OSError, struct.error):
+            return position, -1
+        following = end + LENGTH_PREFIX_BYTES + length
+        if length <= 0:
+            return position, -1
+        if following > limit:
+            return end, base_offset
+        end = following
+
+
+def _is_cached(partition: Partition, segment: Segment, position: int, end: int) -> bool:
+    """Whether the range is in the page cache, as far as samples tell: what was evicted was so in large pieces."""
+    if _is_hot(partition, segment, position):
+        return True
+    fd, sample = partition.open_segment(segment), bytearray(1)
+    try:
+        return all(
+            os.preadv(fd, [sample], place, os.RWF_NOWAIT) for place in (*range(position, end, _SAMPLE_BYTES), end - 1)
+        )
+    except OSError:  # BlockingIOError where it is not
+        return False
+
+
+def _is_hot(partition: Partition, segment: Segment, position: int) -> bool:
+    return segment is partition.segments[-1] and position + _HOT_TAIL_BYTES >= segment.size
 
 
 def _find(partition: Partition, offset: int) -> tuple[Segment, int] | None:
@@ -144,7 +222,7 @@ async def _pread(partition: Partition, segment: Segment, position: int, size: in
     path = segment.log_path
     fd = partition.pool.fd(path)
     try:
-        if segment is partition.segments[-1] and position + _HOT_TAIL_BYTES >= segment.size:
+        if _is_hot(partition, segment, position):
             data: bytes | bytearray = os.pread(fd, size, position)
         else:
             data = await _pread_cold(partition, path, position, size)
