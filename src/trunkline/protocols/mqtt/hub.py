@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING
 
 from trunkline.broker.retained import RetainedFull, RetainedMessages
 from trunkline.clock import Clock
-from trunkline.log.errors import BatchTooLarge, LogError
-from trunkline.log.records import LightNewRecord
+from trunkline.log.errors import LogError
 from trunkline.log.store import Durability, LogStore
 from trunkline.protocols.mqtt.codec import Properties
 from trunkline.protocols.mqtt.counters import Counters
@@ -38,9 +37,9 @@ from trunkline.protocols.mqtt.management import Management
 from trunkline.protocols.mqtt.message import Message, header_section, message_of, wire_properties
 from trunkline.protocols.mqtt.packets import Will
 from trunkline.protocols.mqtt.run import Run
-from trunkline.protocols.mqtt.source import BATCH_TARGET_BYTES, RECORD_OVERHEAD_BYTES
 from trunkline.protocols.mqtt.subscription import Route, Routes
 from trunkline.protocols.mqtt.turns import Turn, Turns
+from trunkline.protocols.mqtt.writer import Publication, Writer
 
 if TYPE_CHECKING:
     from trunkline.protocols.mqtt.access import Access
@@ -55,10 +54,6 @@ if TYPE_CHECKING:
     from trunkline.protocols.mqtt.state import SessionState
 
 logger = logging.getLogger(__name__)
-
-
-# A run, where it goes, and the headers of its records.
-Publication = tuple[Route, Run, bytes]
 
 
 class Hub:
@@ -103,6 +98,7 @@ class Hub:
         self._queued = False  # whether the loop knows
         self._waiting_for_topic = False
         self._turns = Turns()
+        self._writer = Writer(self._turns, self._refused)
         self._changed_flows: dict[SessionState, None] = {}
         self._changed_inbound: dict[SessionState, None] = {}
         self._changed_groups: dict[ShareGroup, None] = {}
@@ -339,66 +335,15 @@ class Hub:
             source.delivered(route.topic, run.offset + len(run) - 1)
 
     def _append(self, publications: list[Publication], turn: Turn) -> None:
-        by_source: dict[Source, list[Publication]] = {}
-        for item in publications:
-            run = item[1]
-            source = run.source
-            if source is not None:
-                found = by_source.get(source)
-                if found is None:
-                    found = by_source[source] = []
-                found.append(item)
+        for _, run, section in publications:
             if run.retain:
                 for payload in run.payloads:
-                    self._retain(run.topic, payload, item[2])
+                    self._retain(run.topic, payload, section)
                 self._retained_need_disk = self._retained_need_disk or run.qos > 0
-        for source, items in by_source.items():
-            self._append_to(source, items, turn)
+        self._writer.append(publications, turn)
 
-    def _append_to(self, source: Source, items: list[Publication], turn: Turn) -> None:
-        """Append to one source, in batches of a size that a log topic takes."""
-        batch: list[Publication] = []
-        size_bytes = 0
-        for item in items:
-            route, run, section = item
-            overhead_bytes = len(route.key) + len(section) + RECORD_OVERHEAD_BYTES
-            run_bytes = run.size_bytes + len(run.payloads) * overhead_bytes
-            if batch and size_bytes + run_bytes > BATCH_TARGET_BYTES:
-                self._append_batch(source, batch, turn)
-                batch, size_bytes = [], 0
-            batch.append(item)
-            size_bytes += run_bytes
-        self._append_batch(source, batch, turn)
-
-    def _append_batch(self, source: Source, items: list[Publication], turn: Turn) -> None:
-        records: list[LightNewRecord] = []
-        acknowledged = False
-        for route, run, section in items:
-            key, payloads = route.key, run.payloads
-            if len(payloads) == 1:
-                records.append((key, payloads[0], section, -1))
-            else:
-                records += [(key, payload, section, -1) for payload in payloads]
-            acknowledged = acknowledged or run.qos > 0
-        try:
-            offset, future = source.append(records, Durability.DISK if acknowledged else Durability.NONE)
-        except BatchTooLarge:
-            if len(records) == 1:
-                self.sessions.refused(items[0][1])
-                return
-            for route, run, section in items:  # one is too large for the topic: the others are not to suffer for it
-                run.parts = run.split()
-                for part in run.parts:
-                    self._append_batch(source, [(route, part, section)], turn)
-            return
-        except LogError as error:
-            logger.error("%s did not take %d publications: %s", source.tp, len(records), error)
-            turn.failed = True
-            return
-        for _, run, _ in items:
-            run.offset = offset
-            offset += len(run.payloads)
-        self._turns.wait_for(turn, future)
+    def _refused(self, run: Run) -> None:
+        self.sessions.refused(run)  # which are set after this object is made
 
     def _write_sessions(self, turn: Turn) -> None:
         for state in self._changed_flows:

@@ -29,8 +29,6 @@ from trunkline.protocols.mqtt.run import Run
 
 logger = logging.getLogger(__name__)
 
-BATCH_TARGET_BYTES = 900 << 10  # under Kafka's default of max.message.bytes; one run may be larger
-RECORD_OVERHEAD_BYTES = 32  # lengths, offset and timestamp
 MAX_KNOWN_NAMES = 100_000
 _RECORDS_PER_MATCH = 0.5  # a filter is matched against a name in the time in which half a record is read
 

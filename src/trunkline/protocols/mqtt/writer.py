@@ -1,0 +1,94 @@
+"""Writes the publications of a turn to the log: one batch per source, or as many as a log topic's limit makes of it.
+
+QoS 1 and 2 are written to be on disk, and the turn waits for that. When a batch is too large for its topic, its publications
+are written one by one, so that only the one that does not fit is refused. Another failure is final for the turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from trunkline.log.errors import BatchTooLarge, LogError
+from trunkline.log.records import LightNewRecord
+from trunkline.log.store import Durability
+from trunkline.protocols.mqtt.run import Run
+from trunkline.protocols.mqtt.subscription import Route
+from trunkline.protocols.mqtt.turns import Turn, Turns
+
+if TYPE_CHECKING:
+    from trunkline.protocols.mqtt.source import Source
+
+logger = logging.getLogger(__name__)
+
+_BATCH_TARGET_BYTES = 900 << 10  # under Kafka's default of max.message.bytes; one run may be larger
+_RECORD_OVERHEAD_BYTES = 32  # lengths, offset and timestamp
+
+# A run, where it goes, and the headers of its records.
+Publication = tuple[Route, Run, bytes]
+
+
+class Writer:
+    def __init__(self, turns: Turns, refused: Callable[[Run], None]) -> None:
+        """`refused` is told of a publication, as a run of one, that does not fit its log topic."""
+        self._turns = turns
+        self._refused = refused
+
+    def append(self, publications: list[Publication], turn: Turn) -> None:
+        """Write those that have a source; their runs then know their offsets."""
+        by_source: dict[Source, list[Publication]] = {}
+        for item in publications:
+            source = item[1].source
+            if source is not None:
+                found = by_source.get(source)
+                if found is None:
+                    found = by_source[source] = []
+                found.append(item)
+        for source, items in by_source.items():
+            self._append_to(source, items, turn)
+
+    def _append_to(self, source: Source, items: list[Publication], turn: Turn) -> None:
+        """Append to one source, in batches of a size that a log topic takes."""
+        batch: list[Publication] = []
+        size_bytes = 0
+        for item in items:
+            route, run, section = item
+            overhead_bytes = len(route.key) + len(section) + _RECORD_OVERHEAD_BYTES
+            run_bytes = run.size_bytes + len(run.payloads) * overhead_bytes
+            if batch and size_bytes + run_bytes > _BATCH_TARGET_BYTES:
+                self._append_batch(source, batch, turn)
+                batch, size_bytes = [], 0
+            batch.append(item)
+            size_bytes += run_bytes
+        self._append_batch(source, batch, turn)
+
+    def _append_batch(self, source: Source, items: list[Publication], turn: Turn) -> None:
+        records: list[LightNewRecord] = []
+        acknowledged = False
+        for route, run, section in items:
+            key, payloads = route.key, run.payloads
+            if len(payloads) == 1:
+                records.append((key, payloads[0], section, -1))
+            else:
+                records += [(key, payload, section, -1) for payload in payloads]
+            acknowledged = acknowledged or run.qos > 0
+        try:
+            offset, future = source.append(records, Durability.DISK if acknowledged else Durability.NONE)
+        except BatchTooLarge:
+            if len(records) == 1:
+                self._refused(items[0][1])
+                return
+            for route, run, section in items:  # one is too large for the topic: the others are not to suffer for it
+                run.parts = run.split()
+                for part in run.parts:
+                    self._append_batch(source, [(route, part, section)], turn)
+            return
+        except LogError as error:
+            logger.error("%s did not take %d publications: %s", source.tp, len(records), error)
+            turn.failed = True
+            return
+        for _, run, _ in items:
+            run.offset = offset
+            offset += len(run.payloads)
+        self._turns.wait_for(turn, future)
