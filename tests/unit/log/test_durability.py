@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.log.stores import TP, batch_of, log_files, opened, put, records_of, run, values, with_topic
+from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import StorageFailure
 from trunkline.log.store import Buffer, Durability, TopicPartition
@@ -231,3 +232,24 @@ def test_a_directory_that_cannot_be_written_is_named_at_start(tmp_path: Path, mo
             await EmbeddedStore(tmp_path / "data").start()
 
     run(main())
+
+
+def test_a_file_that_is_closed_while_it_waits_to_be_synced_is_synced_all_the_same(tmp_path: Path, disk: Disk) -> None:
+    async def work() -> None:
+        async with opened(tmp_path, limits=StoreLimits(max_open_files=1)) as store:
+            for name in ("t", "other", "more"):
+                await store.create_topic(name, 1)
+            disk.synced.clear()
+            disk.waiting.clear()
+            disk.gate.clear()
+            partitions = (TP, OTHER, TopicPartition("more", 0))
+            futures = [store.append(tp, batch_of(b"x"), Durability.DISK) for tp in partitions]
+            await until(disk.waiting.is_set)
+            futures += [store.append(tp, batch_of(b"y"), Durability.DISK) for tp in partitions]
+            disk.gate.set()
+            await asyncio.gather(*futures)
+            synced = {Path(path).parent.name for path in disk.synced if path.endswith(".log")}
+            assert synced == {"t-0", "other-0", "more-0"}
+            assert not any("(deleted)" in path for path in disk.synced)
+
+    run(work())
