@@ -17,13 +17,14 @@ import asyncio
 import errno
 import os
 import struct
+from typing import NamedTuple
 
 from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, iter_records
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.segment import Location, Segment
 from trunkline.log.embedded.stored_range import CAN_SEND_FILES, MIN_STORED_BYTES, StoredRange
 from trunkline.log.errors import CorruptBatch, OffsetOutOfRange, StorageFailure
-from trunkline.log.store import AbortedTransaction, Buffer, OffsetAndTimestamp, Sendable, Slice
+from trunkline.log.store import AbortedTransaction, Bounds, Buffer, OffsetAndTimestamp, Sendable, Slice, StoredRecords
 
 _LENGTH = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -33,17 +34,56 @@ _HOT_TAIL_BYTES = 32 << 20  # of the active segment: written so recently that it
 _NO_WAIT_REFUSED = frozenset((errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
 
 
+class _Located(NamedTuple):
+    """Where batches lie that a read may give."""
+
+    segment: Segment
+    position: int
+    end: int
+    next_offset: int  # of the batch at `end`
+
+
 async def read(partition: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice:
+    bounds = _bounds(partition, offset)
+    located = _locate(partition, offset, bounds.last_stable_offset if committed else bounds.high_watermark)
+    max_bytes = max(0, min(max_bytes, partition.limits.max_read_bytes))
+    if located is None:
+        return Slice(b"", bounds)
+    records, next_offset = await _load(partition, located, max_bytes, at_least_one=at_least_one)
+    aborted = _aborted(partition, offset, next_offset) if committed and records else ()
+    return Slice(records, bounds, aborted)
+
+
+async def read_to_send(
+    partition: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool
+) -> Sendable:
+    bounds = _bounds(partition, offset)
+    located = _locate(partition, offset, bounds.last_stable_offset if committed else bounds.high_watermark)
+    max_bytes = max(0, min(max_bytes, partition.limits.max_read_bytes))
+    if located is None:
+        return Sendable(b"", bounds)
+    records: Buffer | StoredRecords
+    stored = _stored(partition, located, max_bytes)
+    if stored is not None:
+        records, next_offset = stored
+    else:
+        records, next_offset = await _load(partition, located, max_bytes, at_least_one=at_least_one)
+    aborted = _aborted(partition, offset, next_offset) if committed and records else ()
+    return Sendable(records, bounds, aborted)
+
+
+def _bounds(partition: Partition, offset: int) -> Bounds:
     bounds = partition.bounds()
     if not bounds.log_start_offset <= offset <= bounds.high_watermark:
         raise OffsetOutOfRange(
             f"offset {offset} of {partition.tp} is outside {bounds.log_start_offset} to {bounds.high_watermark}"
         )
-    located = _locate(partition, offset, bounds.last_stable_offset if committed else bounds.high_watermark)
-    if located is None:
-        return Slice(b"", bounds)
+    return bounds
+
+
+async def _load(partition: Partition, located: _Located, max_bytes: int, *, at_least_one: bool) -> tuple[Buffer, int]:
+    """Read whole batches into memory; they, and the offset that follows."""
     segment, position, end, next_offset = located
-    max_bytes = max(0, min(max_bytes, partition.limits.max_read_bytes))
     records: Buffer
     if end - position <= max_bytes:
         records = await _pread(partition, segment, position, end - position)
@@ -53,7 +93,7 @@ async def read(partition: Partition, offset: int, max_bytes: int, *, committed: 
         cut = _cut(partition, segment, position, window, max_bytes)
         if cut == 0:
             if not at_least_one:
-                return Slice(b"", bounds)
+                return b"", next_offset
             cut = LENGTH_PREFIX_BYTES + _LENGTH.unpack_from(window, 8)[0]
             if cut > end - position:
                 raise StorageFailure(segment.log_path, f"corrupt at position {position}: not a batch header")
@@ -64,40 +104,24 @@ async def read(partition: Partition, offset: int, max_bytes: int, *, committed: 
             (next_offset,) = _INT64.unpack_from(window, cut)
         end = position + cut
     _remember(partition, next_offset, segment, end)
-    aborted = _aborted(partition, offset, next_offset) if committed else ()
-    return Slice(records, bounds, aborted)
+    return records, next_offset
 
 
-async def read_to_send(
-    partition: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool
-) -> Sendable:
-    stored = _stored(partition, offset, min(max_bytes, partition.limits.max_read_bytes), committed=committed)
-    if stored is not None:
-        return stored
-    found = await read(partition, offset, max_bytes, committed=committed, at_least_one=at_least_one)
-    return Sendable(found.records, found.bounds, found.aborted)
-
-
-def _stored(partition: Partition, offset: int, max_bytes: int, *, committed: bool) -> Sendable | None:
-    """The range to send; None when it is small, is not in the page cache, or when `read` has to say what is wrong."""
-    bounds = partition.bounds()
-    if not CAN_SEND_FILES or max_bytes < MIN_STORED_BYTES or offset < bounds.log_start_offset:
-        return None
-    located = _locate(partition, offset, bounds.last_stable_offset if committed else bounds.high_watermark)
-    if located is None:
-        return None
+def _stored(partition: Partition, located: _Located, max_bytes: int) -> tuple[StoredRange, int] | None:
+    """The range to send, and the offset that follows; None when it is small, not in the page cache, or unsound."""
     segment, position, end, next_offset = located
+    if not CAN_SEND_FILES or min(max_bytes, end - position) < MIN_STORED_BYTES:
+        return None
     if end - position > max_bytes:
         end, next_offset = _walk(partition, segment, position, position + max_bytes)
     if end - position < MIN_STORED_BYTES or not _is_cached(partition, segment, position, end):
         return None
     _remember(partition, next_offset, segment, end)
-    aborted = _aborted(partition, offset, next_offset) if committed else ()
-    return Sendable(StoredRange(partition.pool, segment.log_path, position, end - position), bounds, aborted)
+    return StoredRange(partition.pool, segment.log_path, position, end - position), next_offset
 
 
-def _locate(partition: Partition, offset: int, limit: int) -> tuple[Segment, int, int, int] | None:
-    """Where the batches from `offset` up to `limit` lie: the segment, from where to where, and the offset that follows."""
+def _locate(partition: Partition, offset: int, limit: int) -> _Located | None:
+    """Where the batches from `offset` up to `limit` lie, as far as one segment holds them; None when there are none."""
     if offset >= limit:
         return None
     start = _find(partition, offset)
@@ -105,13 +129,13 @@ def _locate(partition: Partition, offset: int, limit: int) -> tuple[Segment, int
         return None
     segment, position = start
     end, next_offset = _end(partition, segment, limit)
-    return (segment, position, end, next_offset) if position < end else None
+    return _Located(segment, position, end, next_offset) if position < end else None
 
 
 def _walk(partition: Partition, segment: Segment, position: int, limit: int) -> tuple[int, int]:
     """The end of the last whole batch before `limit`, and the base offset of the batch that is there.
 
-    Reads headers only. Where they cannot be read or make no sense the answer is `position`, and `read` will say why.
+    Reads headers only. Where they cannot be read or make no sense the answer is `position`, and reading will say why.
     """
     fd = partition.open_segment(segment)
     index = segment.load(fd, partition.config.index_interval_bytes)
