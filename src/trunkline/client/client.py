@@ -5,7 +5,8 @@ opened when first needed and kept, one per address. Group coordinators are looke
 
 `retrying` is the one retry loop: after an error that may pass (`ClientError.retriable`), what is remembered about the
 cluster is dropped and the request is tried again with back-off until `timeout_ms` has passed. A bootstrap address that
-never answered is not retried: the likely cause is that no broker runs there, and a person is waiting.
+never answered is not retried: the likely cause is that no broker runs there, and a person is waiting. Whoever knows from
+elsewhere that one runs there says so (`known_to_run`); then a broker that does not answer is one that restarts.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Client:
         *,
         client_id: str = "trunkline",
         timeout_ms: int = 30_000,
+        known_to_run: bool = False,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -82,7 +84,7 @@ class Client:
         self._controller = -1
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         self._topics: dict[str, Topic] = {}
-        self._reached = False
+        self._reached = known_to_run
 
     def close(self) -> None:
         for connection in self._connections.values():

@@ -59,6 +59,7 @@ class _Place:
     application: str
     batch: int
     task: int
+    streaming: bool
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
@@ -100,7 +101,7 @@ class _RowWriter:
         freeze_once()
         if first is None:
             return TaskWritten(0, 0, repeated=False)  # nothing to write is nothing to remember
-        client = client_for(self.options.bootstrap, self.options.request_timeout_ms)
+        client = client_for(self.options.bootstrap, self.options.request_timeout_ms, known_to_run=place.streaming)
         if self.options.delivery == AT_LEAST_ONCE:
             outgoing = self._outgoing(client, place, producer_identity(client), None)
             return _drain(outgoing, first, batches)
@@ -171,7 +172,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _task()
-        place = _Place(self._job, self._version, context.partitionId())
+        place = _Place(self._job, self._version, context.partitionId(), streaming=False)
         return self._rows.write_rows(iterator, place)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -200,7 +201,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty(_BATCH_PROPERTY)
         if query is None or batch is None:
             raise RuntimeError("Spark did not say which batch of which query this is")
-        place = _Place(query, int(batch), context.partitionId())
+        place = _Place(query, int(batch), context.partitionId(), streaming=True)
         return self._rows.write_rows(iterator, place)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)

@@ -53,7 +53,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[pa
         options.stall_timeout_ms,
         options.local_segments == LOCAL_AUTO,
     )
-    client = client_for(options.bootstrap, options.request_timeout_ms)
+    client = client_for(options.bootstrap, options.request_timeout_ms, known_to_run=True)
     yield from RangeReader(client, partition.wanted, settings).batches()
 
 

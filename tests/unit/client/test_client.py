@@ -191,3 +191,18 @@ def test_the_controller_is_the_one_that_metadata_names() -> None:
         client = connect(broker)
         assert client.controller().port == broker.port
         assert client.metadata([]).controller == NODE
+
+
+def test_a_broker_that_was_never_reached_is_waited_for_only_if_it_is_known_to_run() -> None:
+    clock = ManualClock()
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(seconds * 1000)
+
+    for known in (False, True):
+        with Client("127.0.0.1:1", known_to_run=known, clock=clock, sleep=sleep, timeout_ms=5_000) as client:
+            with pytest.raises(ClientError) as caught:
+                client.metadata()
+            assert (caught.value.name == DISCONNECTED, bool(waits)) == (known, known)
