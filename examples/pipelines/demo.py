@@ -1,6 +1,6 @@
 """The demo: a broker, devices and a shop that feed it, and two pipelines that follow live; then tables and a chart.
 
-    make demo        or: python examples/pipelines/demo.py [--chart PATH] [--bootstrap HOST:PORT]
+    make demo        or: python examples/pipelines/demo.py [--chart PATH] [--pace SECONDS] [--bootstrap HOST:PORT]
 
 The IoT pipeline (iot.py) takes readings over MQTT to averages and an alert queue; the event-sourcing pipeline
 (event_sourcing.py) folds orders into state, snapshot by snapshot. Both run at the same time on one Spark session, while
@@ -49,10 +49,11 @@ class Shown:
 class Feeder:
     """Sends one part after the other, at the devices' pace."""
 
-    def __init__(self, name: str, parts: Sequence[Callable[[], int]]) -> None:
+    def __init__(self, name: str, parts: Sequence[Callable[[], int]], pace_seconds: float) -> None:
         self.sent = 0
         self.failure: Exception | None = None
         self._parts = parts
+        self._pace_seconds = pace_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._feed, name=name, daemon=True)
         self._thread.start()
@@ -69,7 +70,7 @@ class Feeder:
         try:
             for part in self._parts:
                 self.sent += part()
-                if self._stop.wait(PACE_SECONDS):
+                if self._stop.wait(self._pace_seconds):
                     return
         except Exception as error:
             self.failure = error
@@ -94,7 +95,7 @@ class Processed:
         return sum(self._rows.values())
 
 
-def run(stage: Stage, chart: Path) -> Shown:
+def run(stage: Stage, chart: Path, pace_seconds: float = PACE_SECONDS) -> Shown:
     averages, orders = stage.topic("averages"), stage.topic("orders")
     directory = stage.directory / "orders"
     directory.mkdir()
@@ -107,8 +108,8 @@ def run(stage: Stage, chart: Path) -> Shown:
         snapshots = event_sourcing.snapshotter(directory, orders)
         folding = stage.start(stage.stream(orders).writeStream.foreachBatch(snapshots), "orders", every="2 seconds")
         feeders = [
-            Feeder("devices", [_publishing(devices, second) for second in range(1, DEVICE_SECONDS)]),
-            Feeder("shop", [_sending(stage, orders, part) for part in _parts(events, DEVICE_SECONDS)]),
+            Feeder("devices", [_publishing(devices, second) for second in range(1, DEVICE_SECONDS)], pace_seconds),
+            Feeder("shop", [_sending(stage, orders, part) for part in _parts(events, DEVICE_SECONDS)], pace_seconds),
         ]
         alerts: list[iot.Alert] = []
         try:
@@ -209,11 +210,18 @@ def main() -> int:
     parser.add_argument(
         "--chart", type=Path, default=Path(DEFAULT_CHART), help=f"where to draw it (default: {DEFAULT_CHART})"
     )
+    parser.add_argument(
+        "--pace",
+        type=float,
+        default=PACE_SECONDS,
+        metavar="SECONDS",
+        help=f"how long a second of the devices takes (default: {PACE_SECONDS})",
+    )
     chosen = parser.parse_args()
     chosen.postgres = None
     console = Console()
     with opened(chosen, console) as stage:
-        shown = run(stage, chosen.chart.absolute())
+        shown = run(stage, chosen.chart.absolute(), chosen.pace)
     return 0 if shown.same_as_replay else 1
 
 

@@ -1,7 +1,7 @@
 """Conversion rules: a document as JSON, CSV or Avro bytes, to columns and back.
 
-JSON and CSV are parsed and written by Spark itself. Avro is not in PySpark's package: `fastavro` does it, a pandas series at a
-time. In every format a value that does not parse gives no document and a reason, never an exception: what to do with it
+JSON and CSV are parsed and written by Spark itself. Avro is not in PySpark's package: the decoder of our pipelines and
+`fastavro` do it, an Arrow batch at a time. In every format a value that does not parse gives no document and a reason, never an exception: what to do with it
 is for the caller to say.
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pandas as pd
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.types import DataType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 JSON, CSV, AVRO = "application/json", "text/csv", "application/avro"
@@ -46,7 +47,7 @@ def parsed(records: DataFrame, fields: Mapping[str, str]) -> DataFrame:
         .when(~content_type.isin(*FORMATS), f.concat(f.lit("no rule converts "), content_type))
         .when(f.col("_json._problem").isNotNull(), f.lit("not JSON with these fields"))
         .when(f.col("_csv._problem").isNotNull(), f.lit("not CSV with these columns"))
-        .when(f.col("_avro._problem").isNotNull(), f.concat(f.lit("not Avro: "), "_avro._problem"))
+        .when(f.col("_avro._problem").isNotNull(), f.col("_avro._problem"))
     )
     document = f.struct(*(f.col(f"_attempt.{name}").alias(name) for name in fields))
     judged = attempts.withColumn("reason", reason)
@@ -70,58 +71,46 @@ def avro_schema(fields: Mapping[str, str]) -> dict[str, object]:
 
 
 # The functions below are sent to Spark's workers by value, since these cannot import this folder: so they import for
-# themselves and use nothing of this module. PySpark's overloads know no frame in or out: hence the ignored type.
+# themselves and use nothing of this module.
 
 
 def _avro_decoder(fields: Mapping[str, str]) -> Callable[[Column], Column]:
-    schema, names = json.dumps(avro_schema(fields)), list(fields)
-    returned = ", ".join(f"{name} {kind}" for name, kind in fields.items()) + ", _problem STRING"
+    schema = json.dumps(avro_schema(fields))
+    returned = DataType.fromDDL(", ".join(f"{name} {kind}" for name, kind in fields.items()) + ", _problem STRING")
 
-    def decode(values: pd.Series) -> pd.DataFrame:
-        import io
-        import json
+    def decode(values: pa.Array) -> pa.Array:
+        import pyarrow
+        from pyspark.sql.pandas.types import to_arrow_type
 
-        import fastavro
-        import pandas
+        from trunkline.pipeline.avro import Decoder
 
-        known = fastavro.parse_schema(json.loads(schema))
-        rows = []
-        for value in values:
-            row: dict[str, object] = dict.fromkeys([*names, "_problem"])
-            if value is not None:
-                stream = io.BytesIO(value)
-                try:
-                    row.update(fastavro.schemaless_reader(stream, known, None))
-                    if stream.read(1):
-                        row["_problem"] = "bytes are left over"
-                except Exception as error:  # fastavro lets through whatever its parts raise on hostile bytes
-                    row["_problem"] = f"{type(error).__name__} {error}".strip()
-            rows.append(row)
-        return pandas.DataFrame(rows, columns=[*names, "_problem"], dtype=object)
+        decoder = Decoder(schema)
+        rows: list[dict[str, object] | None] = []
+        for value in values.to_pylist():
+            document, problem = (None, None) if value is None else decoder.decode(value)
+            rows.append(None if value is None else {**(document or {}), "_problem": problem})
+        return pyarrow.array(rows, type=to_arrow_type(returned, timezone="UTC"))
 
-    decoder: Callable[[Column], Column] = pandas_udf(decode, returned)  # type: ignore[call-overload]
-    return decoder
+    return arrow_udf(decode, returned, ArrowUDFType.SCALAR)
 
 
 def _avro_encoder(fields: Mapping[str, str]) -> Callable[[Column], Column]:
     schema = json.dumps(avro_schema(fields))
 
-    def encode(documents: pd.DataFrame) -> pd.Series:
+    def encode(documents: pa.Array) -> pa.Array:
         import io
         import json
 
         import fastavro
-        import pandas
+        import pyarrow
 
         known = fastavro.parse_schema(json.loads(schema))
         encoded: list[bytes | None] = []
-        for document in documents.astype(object).to_dict("records"):
-            # A row of another format comes as nothing but nulls, and what it gives is not used.
-            given = {name: None if pandas.isna(value) else value for name, value in document.items()}
+        for document in documents.to_pylist():
             stream = io.BytesIO()
-            fastavro.schemaless_writer(stream, known, given)
-            encoded.append(stream.getvalue())
-        return pandas.Series(encoded, dtype=object)
+            if document is not None:
+                fastavro.schemaless_writer(stream, known, document)
+            encoded.append(None if document is None else stream.getvalue())
+        return pyarrow.array(encoded, type=pyarrow.binary())
 
-    encoder: Callable[[Column], Column] = pandas_udf(encode, "binary")  # type: ignore[call-overload]
-    return encoder
+    return arrow_udf(encode, "binary", ArrowUDFType.SCALAR)
