@@ -44,12 +44,14 @@ demo: $(VENV)/.dev ## Show two pipelines at work, live: IoT alerts and event sou
 	@$(BIN)/python examples/pipelines/demo.py
 	@echo "==> done. Next: examples/pipelines/README.md, docs/pipelines.md"
 
-test: setup ## Run every test but those on Spark
+test: setup ## Run every test
 	@echo "==> running the tests ($(WORKERS) at a time)"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --ignore tests/spark
-	@echo "==> all tests passed. Next: make run, make spark, make bench, make crash"
+	@echo "==> running the tests on Spark (one session, one after the other)"
+	@$(BIN)/python -m pytest tests/spark
+	@echo "==> all tests passed. Next: make run, make bench, make crash"
 
-spark: setup ## Run the tests on real Spark, one after the other
+spark: setup ## Run the tests on real Spark only
 	@$(BIN)/python -m pytest tests/spark
 
 unit: $(VENV)/.dev ## Run the fast tests only

@@ -6,13 +6,17 @@ session also knows Spark's own Kafka connector, where it can be fetched.
 
 from __future__ import annotations
 
+import io
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyspark
 import pytest
+from private_postgres import PrivatePostgres
 from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from stage import Stage
 
 from tests.integration.server import ServerProcess
 from trunkline.bench.spark_connector import Connector, ConnectorUnavailable, fetch_connector
@@ -98,3 +102,23 @@ def read(spark: SparkSession, broker: ServerProcess) -> Callable[..., DataFrame]
         return reader.load()
 
     return load
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PrivatePostgres]:
+    with PrivatePostgres() as server:
+        yield server
+
+
+@pytest.fixture
+def stage(spark: SparkSession, broker: ServerProcess, tmp_path: Path, unique: Callable[[str], str]) -> Stage:
+    """A stage for the patterns of examples/pipelines: the tests' broker and session, and names that no other test uses."""
+    return Stage(
+        broker.bootstrap,
+        spark,
+        tmp_path,
+        unique("example") + "-",
+        f"{broker.host}:{broker.port_of('amqp')}",
+        f"{broker.host}:{broker.port_of('mqtt')}",
+        console=Console(file=io.StringIO(), width=120),
+    )

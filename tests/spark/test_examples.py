@@ -26,10 +26,6 @@ import pytest
 from private_postgres import PrivatePostgres
 from stage import Message, Stage
 
-from tests.spark.postgres import postgres
-from tests.spark.stages import stage
-
-__all__ = ["postgres", "stage"]  # fixtures
 DEMO_SECONDS = 280.0
 """It takes about one minute where nothing else runs."""
 
@@ -203,7 +199,7 @@ def test_the_demo_runs_by_one_command_and_leaves_only_its_chart(tmp_path: Path) 
     chart, scratch = tmp_path / "chart.svg", tmp_path / "scratch"
     scratch.mkdir()
     done = subprocess.run(
-        [sys.executable, "demo.py", "--chart", str(chart)],
+        [sys.executable, "demo.py", "--chart", str(chart), "--pace", "0.02"],
         cwd=Path(demo.__file__).parent,
         env={**os.environ, "TMPDIR": str(scratch), "COLUMNS": "120"},
         capture_output=True,

@@ -14,10 +14,6 @@ from private_postgres import PrivatePostgres
 from stage import PATIENCE_SECONDS, Stage
 from table_capture import CaptureStopped, TableCapture, change_messages, parse_lsn
 
-from tests.spark.postgres import postgres
-from tests.spark.stages import stage
-
-__all__ = ["postgres", "stage"]  # fixtures
 ROWS = 20
 
 

@@ -17,11 +17,13 @@ from tests.integration.server import ServerProcess
 from tests.spark.running_pipelines import fill, records
 from trunkline.client.client import Client
 from trunkline.pipeline.home import Home, VersionHome
+from trunkline.pipeline.session import check_java, quick_java_options
 
 Unique = Callable[[str], str]
 DEADLINE_S = 120.0
 RECORDS = 500
-QUICK = ["--master", "local[2]", "--memory", "512m", "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+QUICK = ["--master", "local[2]", "--memory", "512m", "--conf"]
+QUICK.append(f"spark.driver.extraJavaOptions={' '.join(quick_java_options(check_java()))}")
 
 
 @pytest.fixture

@@ -13,13 +13,10 @@ from private_postgres import PrivatePostgres
 from pyspark.sql import SparkSession
 
 from tests.integration.server import ServerProcess
-from tests.spark.postgres import postgres
 from tests.spark.running_pipelines import Runs, fill
 from trunkline.client.client import Client
 from trunkline.pipeline.definition import DefinitionError
 from trunkline.pipeline.lake import open_catalog
-
-__all__ = ["postgres"]
 
 Unique = Callable[[str], str]
 COLUMNS = "id BIGINT, name STRING, tags ARRAY<STRING>"
