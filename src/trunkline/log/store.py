@@ -94,32 +94,6 @@ class Slice:
     aborted: Sequence[AbortedTransaction] = ()
 
 
-class StoredRecords(ABC):
-    """Whole batches that still lie in the log, to be sent from there without passing through this process's memory.
-
-    They are taken from the front: `len` is how many bytes are left. What it refers to stays readable until it is dropped.
-    """
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def send(self, socket_fd: int) -> None:
-        """Send what the socket takes at once; OSError when the file or the socket fails."""
-
-    @abstractmethod
-    def take(self, max_bytes: int) -> bytes:
-        """The next bytes, for who must hold them in memory; OSError when the file fails."""
-
-
-class Sendable(NamedTuple):
-    """As Slice, with records that may not have been read."""
-
-    records: Buffer | StoredRecords
-    bounds: Bounds
-    aborted: Sequence[AbortedTransaction] = ()
-
-
 class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp_ms: int
@@ -236,19 +210,6 @@ class LogStore(ABC):
 
         At the end of the log the slice is empty. With `committed` it stops at the last stable offset.
         """
-
-    async def read_to_send(
-        self,
-        tp: TopicPartition,
-        offset: int,
-        max_bytes: int,
-        *,
-        committed: bool = False,
-        at_least_one: bool = True,
-    ) -> Sendable:
-        """As `read`, for who passes the records on to a socket and does not look into them."""
-        found = await self.read(tp, offset, max_bytes, committed=committed, at_least_one=at_least_one)
-        return Sendable(found.records, found.bounds, found.aborted)
 
     @abstractmethod
     async def offset_for_time(self, tp: TopicPartition, timestamp_ms: int) -> OffsetAndTimestamp | None:

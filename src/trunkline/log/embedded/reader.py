@@ -4,9 +4,6 @@ A read is one `pread` of whole batches out of one segment. Where it begins comes
 partition remembers for its last few readers, else from the sparse index; where it must be cut comes from the index and a
 walk over the headers behind the last entry. So a read costs the same whether it holds ten batches or ten thousand.
 
-Many bytes that are only passed on to a socket are not read at all, when they are in the page cache: `read_to_send` finds where
-they begin and end, and the kernel sends them from there (see `stored_range`).
-
 What lies in the page cache is read on the event loop. What does not would stop everyone while the disk turns, so it is read in
 a thread, with the file pinned: a segment that is removed or replaced meanwhile stays readable until the read ends.
 """
@@ -17,73 +14,36 @@ import asyncio
 import errno
 import os
 import struct
-from typing import NamedTuple
 
 from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, iter_records
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.segment import Location, Segment
-from trunkline.log.embedded.stored_range import CAN_SEND_FILES, MIN_STORED_BYTES, StoredRange
 from trunkline.log.errors import CorruptBatch, OffsetOutOfRange, StorageFailure
-from trunkline.log.store import AbortedTransaction, Bounds, Buffer, OffsetAndTimestamp, Sendable, Slice, StoredRecords
+from trunkline.log.store import AbortedTransaction, Buffer, OffsetAndTimestamp, Slice
 
 _LENGTH = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_PREFIX = struct.Struct(">qi")  # base offset and length of a batch
-_SAMPLE_BYTES = 64 * 1024
 _HOT_TAIL_BYTES = 32 << 20  # of the active segment: written so recently that it is in the page cache
 _NO_WAIT_REFUSED = frozenset((errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
 
 
-class _Located(NamedTuple):
-    """Where batches lie that a read may give."""
-
-    segment: Segment
-    position: int
-    end: int
-    next_offset: int  # of the batch at `end`
-
-
 async def read(partition: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice:
-    bounds = _bounds(partition, offset)
-    located = _locate(partition, offset, bounds.last_stable_offset if committed else bounds.high_watermark)
-    max_bytes = max(0, min(max_bytes, partition.limits.max_read_bytes))
-    if located is None:
-        return Slice(b"", bounds)
-    records, next_offset = await _load(partition, located, max_bytes, at_least_one=at_least_one)
-    aborted = _aborted(partition, offset, next_offset) if committed and records else ()
-    return Slice(records, bounds, aborted)
-
-
-async def read_to_send(
-    partition: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool
-) -> Sendable:
-    bounds = _bounds(partition, offset)
-    located = _locate(partition, offset, bounds.last_stable_offset if committed else bounds.high_watermark)
-    max_bytes = max(0, min(max_bytes, partition.limits.max_read_bytes))
-    if located is None:
-        return Sendable(b"", bounds)
-    records: Buffer | StoredRecords
-    stored = _stored(partition, located, max_bytes)
-    if stored is not None:
-        records, next_offset = stored
-    else:
-        records, next_offset = await _load(partition, located, max_bytes, at_least_one=at_least_one)
-    aborted = _aborted(partition, offset, next_offset) if committed and records else ()
-    return Sendable(records, bounds, aborted)
-
-
-def _bounds(partition: Partition, offset: int) -> Bounds:
     bounds = partition.bounds()
     if not bounds.log_start_offset <= offset <= bounds.high_watermark:
         raise OffsetOutOfRange(
             f"offset {offset} of {partition.tp} is outside {bounds.log_start_offset} to {bounds.high_watermark}"
         )
-    return bounds
-
-
-async def _load(partition: Partition, located: _Located, max_bytes: int, *, at_least_one: bool) -> tuple[Buffer, int]:
-    """Read whole batches into memory; they, and the offset that follows."""
-    segment, position, end, next_offset = located
+    limit = bounds.last_stable_offset if committed else bounds.high_watermark
+    if offset >= limit:
+        return Slice(b"", bounds)
+    start = _find(partition, offset)
+    if start is None:
+        return Slice(b"", bounds)
+    segment, position = start
+    end, next_offset = _end(partition, segment, limit)
+    if end <= position:
+        return Slice(b"", bounds)
+    max_bytes = max(0, min(max_bytes, partition.limits.max_read_bytes))
     records: Buffer
     if end - position <= max_bytes:
         records = await _pread(partition, segment, position, end - position)
@@ -93,7 +53,7 @@ async def _load(partition: Partition, located: _Located, max_bytes: int, *, at_l
         cut = _cut(partition, segment, position, window, max_bytes)
         if cut == 0:
             if not at_least_one:
-                return b"", next_offset
+                return Slice(b"", bounds)
             cut = LENGTH_PREFIX_BYTES + _LENGTH.unpack_from(window, 8)[0]
             if cut > end - position:
                 raise StorageFailure(segment.log_path, f"corrupt at position {position}: not a batch header")
@@ -104,70 +64,8 @@ async def _load(partition: Partition, located: _Located, max_bytes: int, *, at_l
             (next_offset,) = _INT64.unpack_from(window, cut)
         end = position + cut
     _remember(partition, next_offset, segment, end)
-    return records, next_offset
-
-
-def _stored(partition: Partition, located: _Located, max_bytes: int) -> tuple[StoredRange, int] | None:
-    """The range to send, and the offset that follows; None when it is small, not in the page cache, or unsound."""
-    segment, position, end, next_offset = located
-    if not CAN_SEND_FILES or min(max_bytes, end - position) < MIN_STORED_BYTES:
-        return None
-    if end - position > max_bytes:
-        end, next_offset = _walk(partition, segment, position, position + max_bytes)
-    if end - position < MIN_STORED_BYTES or not _is_cached(partition, segment, position, end):
-        return None
-    _remember(partition, next_offset, segment, end)
-    return StoredRange(partition.pool, segment.log_path, position, end - position), next_offset
-
-
-def _locate(partition: Partition, offset: int, limit: int) -> _Located | None:
-    """Where the batches from `offset` up to `limit` lie, as far as one segment holds them; None when there are none."""
-    if offset >= limit:
-        return None
-    start = _find(partition, offset)
-    if start is None:
-        return None
-    segment, position = start
-    end, next_offset = _end(partition, segment, limit)
-    return _Located(segment, position, end, next_offset) if position < end else None
-
-
-def _walk(partition: Partition, segment: Segment, position: int, limit: int) -> tuple[int, int]:
-    """The end of the last whole batch before `limit`, and the base offset of the batch that is there.
-
-    Reads headers only. Where they cannot be read or make no sense the answer is `position`, and reading will say why.
-    """
-    fd = partition.open_segment(segment)
-    index = segment.load(fd, partition.config.index_interval_bytes)
-    end = max(position, index.position_at_or_before(limit))
-    while True:
-        try:
-            base_offset, length = _PREFIX.unpack(os.pread(fd, _PREFIX.size, end))
-        except (OSError, struct.error):
-            return position, -1
-        following = end + LENGTH_PREFIX_BYTES + length
-        if length <= 0:
-            return position, -1
-        if following > limit:
-            return end, base_offset
-        end = following
-
-
-def _is_cached(partition: Partition, segment: Segment, position: int, end: int) -> bool:
-    """Whether the range is in the page cache, as far as samples tell: what was evicted was so in large pieces."""
-    if _is_hot(partition, segment, position):
-        return True
-    fd, sample = partition.open_segment(segment), bytearray(1)
-    try:
-        return all(
-            os.preadv(fd, [sample], place, os.RWF_NOWAIT) for place in (*range(position, end, _SAMPLE_BYTES), end - 1)
-        )
-    except OSError:  # BlockingIOError where it is not
-        return False
-
-
-def _is_hot(partition: Partition, segment: Segment, position: int) -> bool:
-    return segment is partition.segments[-1] and position + _HOT_TAIL_BYTES >= segment.size
+    aborted = _aborted(partition, offset, next_offset) if committed else ()
+    return Slice(records, bounds, aborted)
 
 
 def _find(partition: Partition, offset: int) -> tuple[Segment, int] | None:
@@ -246,7 +144,7 @@ async def _pread(partition: Partition, segment: Segment, position: int, size: in
     path = segment.log_path
     fd = partition.pool.fd(path)
     try:
-        if _is_hot(partition, segment, position):
+        if segment is partition.segments[-1] and position + _HOT_TAIL_BYTES >= segment.size:
             data: bytes | bytearray = os.pread(fd, size, position)
         else:
             data = await _pread_cold(partition, path, position, size)

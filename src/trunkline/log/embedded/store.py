@@ -66,7 +66,6 @@ from trunkline.log.store import (
     LogStore,
     OffsetAndTimestamp,
     ProducerState,
-    Sendable,
     Slice,
     TopicInfo,
     TopicPartition,
@@ -552,24 +551,6 @@ class EmbeddedStore(LogStore):
         partition = self._partition(tp)
         try:
             return await reader.read(partition, offset, max_bytes, committed=committed, at_least_one=at_least_one)
-        except StorageFailure as failure:
-            partition.report(failure)
-            raise
-
-    async def read_to_send(
-        self,
-        tp: TopicPartition,
-        offset: int,
-        max_bytes: int,
-        *,
-        committed: bool = False,
-        at_least_one: bool = True,
-    ) -> Sendable:
-        partition = self._partition(tp)
-        try:
-            return await reader.read_to_send(
-                partition, offset, max_bytes, committed=committed, at_least_one=at_least_one
-            )
         except StorageFailure as failure:
             partition.report(failure)
             raise

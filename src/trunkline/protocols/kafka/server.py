@@ -5,11 +5,6 @@ a pause between them, so an idle connection owns no buffer. A request that fits 
 in one piece; a larger one gets a buffer of its own that grows as bytes arrive, never as the length prefix claims, and
 is read into directly.
 
-Writing. A response is handed to the transport a slice at a time, the next when the last has left: what a transport cannot
-send at once it copies, and a fetch's megabytes are not worth another copy. So the transport holds at most one slice, and
-whatever else is unsent waits in `_outgoing`, as the session gave it. Stored records go from the log to the socket inside the
-kernel; only while the socket is full a little of them is given to the transport, which tells when it has room again.
-
 Back-pressure. A connection is not read while its answers wait to be sent (`pause_writing`), or while it has
 `max_inflight_requests` requests open. What is unsent on all paused connections is counted, and fetches are cut
 smaller as that sum nears `max_unsent_bytes`. A connection without a byte in either direction for
@@ -22,10 +17,8 @@ import asyncio
 import logging
 import socket
 import struct
-from collections import deque
 
 from trunkline.broker.core import BrokerCore
-from trunkline.log.store import Buffer, StoredRecords
 from trunkline.protocols.kafka.codec import DecodeError
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.session import Session
@@ -37,12 +30,9 @@ _SCRATCH_BYTES = 256 * 1024
 _FIRST_GROWTH_BYTES = 16 * 1024  # what a length prefix alone can make us set aside
 _GROWTH_FACTOR = 16  # a sender that has filled a read is trusted with so many times as much
 _KEEP_FRAME_BYTES = 2 * 1024 * 1024
-_SLICE_BYTES = 256 * 1024
-_WAITING_BYTES = 16 * 1024  # of stored records, given to the transport while the socket is full
+_WRITE_HIGH_WATER_BYTES = 256 * 1024
 _MAX_SWEEP_PERIOD_MS = 30_000
 _JOIN_BYTES = 32 * 1024  # below this, one copy is cheaper than one more system call
-
-Outgoing = Buffer | StoredRecords
 
 
 class KafkaServer:
@@ -89,13 +79,12 @@ class KafkaServer:
 class Connection(asyncio.BufferedProtocol):
     """One client. Bytes in, frames to the session; buffers from the session, bytes out."""
 
-    __slots__ = ("_backlog", "_frame", "_frame_have", "_frame_need", "_last_active_ms", "_outgoing", "_paused_writing",
-                 "_reading", "_server", "_session", "_socket", "_spare", "_transport", "_unsent_bytes")  # fmt: skip
+    __slots__ = ("_backlog", "_frame", "_frame_have", "_frame_need", "_last_active_ms", "_paused_writing", "_reading",
+                 "_server", "_session", "_spare", "_transport", "_unsent_bytes")  # fmt: skip
 
     def __init__(self, server: KafkaServer) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._socket: socket.socket | None = None
         self._session: Session | None = None
         self._backlog = b""  # bytes of requests not yet taken up: a partial one, or whole ones that must wait
         self._frame: bytearray | None = None  # a large request being read straight into its own buffer
@@ -104,7 +93,6 @@ class Connection(asyncio.BufferedProtocol):
         self._spare: bytearray | None = None
         self._paused_writing = False
         self._reading = True
-        self._outgoing: deque[Outgoing] = deque()  # empty unless writing is paused
         self._unsent_bytes = 0
         self._last_active_ms = server.broker.clock.monotonic_ms()
 
@@ -120,17 +108,16 @@ class Connection(asyncio.BufferedProtocol):
             return
         server.connections.add(self)
         self._transport = transport
-        transport.set_write_buffer_limits(high=0)  # paused as soon as it could not send everything, until it has
-        self._socket = transport.get_extra_info("socket")
-        if self._socket is not None:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES, low=_WRITE_HIGH_WATER_BYTES // 4)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = transport.get_extra_info("peername")
         host = str(peer[0]) if isinstance(peer, tuple) else "unknown"
         self._session = Session(server.broker, server.fetch_sessions, host, send=self._send, ready=self._ready)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._outgoing.clear()
         self._forget_unsent()
         if self._session is not None:
             self._session.close()
@@ -239,7 +226,8 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def _drop(self, reason: str) -> None:
-        logger.warning("closing the connection from %s: %s", self._peer_host(), reason)
+        host = self._session.client_host if self._session else "unknown"
+        logger.warning("closing the connection from %s: %s", host, reason)
         self._backlog = b""
         self._close()
         if self._session is not None:
@@ -248,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- out and back-pressure -----------------------------------------------------------------------------------
 
-    def _send(self, buffers: list[Buffer] | None) -> None:
+    def _send(self, buffers: list[bytes | bytearray | memoryview] | None) -> None:
         """Write one response; None closes the connection, as Kafka does when acks=0 produce fails."""
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -256,49 +244,13 @@ class Connection(asyncio.BufferedProtocol):
         self._last_active_ms = self._server.broker.clock.monotonic_ms()
         if buffers is None:
             self._close()
-            return
-        size = sum(map(len, buffers))
-        if self._paused_writing:
-            self._outgoing.extend(buffers)
-            self._count_unsent(size)
-        elif size <= _JOIN_BYTES:
-            transport.write(b"".join(buffers) if len(buffers) > 1 else buffers[0])
+        elif len(buffers) == 1:
+            transport.write(buffers[0])
+        elif sum(map(len, buffers)) <= _JOIN_BYTES:
+            transport.write(b"".join(buffers))
         else:
-            self._outgoing.extend(buffers)
-            self._write_slices(transport)
-
-    def _write_slices(self, transport: asyncio.Transport) -> None:
-        outgoing = self._outgoing
-        while outgoing and not self._paused_writing and not transport.is_closing():
-            buffer = outgoing.popleft()
-            if isinstance(buffer, StoredRecords):
-                head = self._send_stored(buffer)
-                if not head:
-                    continue
-                if buffer:
-                    outgoing.appendleft(buffer)
-            elif len(buffer) > _SLICE_BYTES:
-                head = memoryview(buffer)[:_SLICE_BYTES]
-                outgoing.appendleft(memoryview(buffer)[_SLICE_BYTES:])
-            else:
-                head = buffer
-            transport.write(head)  # calls pause_writing when the socket did not take it all
-
-    def _send_stored(self, records: StoredRecords) -> Buffer:
-        """Send from the log what the socket takes; what to leave with the transport, if that is not all."""
-        assert self._socket is not None
-        try:
-            records.send(self._socket.fileno())
-            return records.take(_WAITING_BYTES)
-        except ConnectionError:
-            self.abort()
-        except OSError as error:
-            logger.error("closing the connection from %s: its records cannot be sent: %s", self._peer_host(), error)
-            self.abort()
-        return b""
-
-    def _peer_host(self) -> str:
-        return self._session.client_host if self._session else "unknown"
+            for buffer in buffers:
+                transport.write(buffer)
 
     def _close(self) -> None:
         """Close once everything is sent; at once when the client does not take it, or it would never end."""
@@ -333,18 +285,13 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._paused_writing = True
         assert self._transport is not None
-        self._count_unsent(self._transport.get_write_buffer_size() + sum(map(len, self._outgoing)))
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._server.broker.unsent_bytes += self._unsent_bytes
 
     def resume_writing(self) -> None:
         self._paused_writing = False
         self._forget_unsent()
-        if self._transport is not None:
-            self._write_slices(self._transport)
         self._ready()
-
-    def _count_unsent(self, size: int) -> None:
-        self._unsent_bytes += size
-        self._server.broker.unsent_bytes += size
 
     def _forget_unsent(self) -> None:
         self._server.broker.unsent_bytes -= self._unsent_bytes

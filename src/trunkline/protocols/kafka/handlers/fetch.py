@@ -1,7 +1,5 @@
 """Fetch: whole batches straight from the log, woken by the append rather than by a clock.
 
-Many bytes are not even read: the response then holds StoredRecords, which the server has the kernel send.
-
 A fetch reads its partitions in turn until `max_bytes` is full. If that gives less than `min_bytes` it waits, watching
 all its partitions, until an append changes that or `max_wait_ms` is over. Partitions that gave data move to the end of
 the session's order, so that a busy one does not starve the rest.
@@ -13,11 +11,10 @@ unread (`max_unsent_bytes`); the first batch is always sent whole, so that a con
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 from uuid import UUID
 
 from trunkline.log.errors import LogError
-from trunkline.log.store import Buffer, Sendable, TopicPartition
+from trunkline.log.store import Slice, TopicPartition
 from trunkline.protocols.kafka.context import Context
 from trunkline.protocols.kafka.errors import ErrorCode, code_of
 from trunkline.protocols.kafka.fetch_sessions import FetchedPartition, FetchPlan, PartitionKey, SessionError
@@ -97,9 +94,9 @@ class _Reading:
             return self._refused(data, ErrorCode.UNKNOWN_LEADER_EPOCH)
         try:
             if max_bytes <= 0 and not at_least_one:
-                found = Sendable(b"", self._store.bounds(tp))
+                found = Slice(b"", self._store.bounds(tp))
             else:
-                found = await self._store.read_to_send(
+                found = await self._store.read(
                     tp, part.fetch_offset, max_bytes, committed=self._committed, at_least_one=at_least_one
                 )
         except LogError as error:
@@ -113,8 +110,7 @@ class _Reading:
         data.high_watermark = bounds.high_watermark
         data.last_stable_offset = bounds.last_stable_offset
         data.log_start_offset = bounds.log_start_offset
-        # The encoder asks records for their length, and hands them on to the server as they are.
-        data.records = cast(Buffer, found.records)
+        data.records = found.records
         if self._committed:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=gone.producer_id, first_offset=gone.first_offset)
