@@ -7,7 +7,7 @@ directory, and its last lines are part of the error when it does not come up.
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import json
 import os
 import random
@@ -15,9 +15,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from tests.integration.waiting import wait_until
 
@@ -43,6 +44,7 @@ APACHE_HEAP = "512m"
 # What our server listens for beside Kafka. As environment variables, these are no error where they are no setting.
 LASTING_PORTS = (10_000, 32_000)
 OTHER_LISTENERS = ("amqp", "mqtt", "mqtt-ws")
+_CHANCE = random.SystemRandom()  # property tests seed the common one, alike in all workers
 
 
 class RunningBroker(Protocol):
@@ -68,12 +70,26 @@ class RestartableBroker(RunningBroker, Protocol):
     def log_tail(self) -> str: ...
 
 
-def lasting_port() -> int:
-    """A free port that stays free while its server is down: the system gives none of this range to clients."""
-    while True:
-        port = random.randrange(*LASTING_PORTS)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
+class LastingPorts:
+    """Free ports that stay free while their server is down: the system gives none of this range to clients, and a lock on
+    a file keeps other tests, also of other runs, from choosing them as long as this object lives."""
+
+    def __init__(self) -> None:
+        self._locks: list[IO[str]] = []
+        self._directory = Path(tempfile.gettempdir()) / f"trunkline-test-ports-{os.getuid()}"
+        self._directory.mkdir(exist_ok=True)
+
+    def take(self) -> int:
+        while True:
+            port = _CHANCE.randrange(*LASTING_PORTS)
+            lock = (self._directory / str(port)).open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with socket.create_server(("127.0.0.1", port)):
+                    self._locks.append(lock)
+                    return port
+            except OSError:
+                lock.close()
 
 
 class ServerProcess:
@@ -84,8 +100,9 @@ class ServerProcess:
         self._ready = directory / "ready.json"
         self._environment = {**os.environ, **{f"TRUNKLINE_{name.upper()}": value for name, value in asked.items()}}
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = lasting_port()
-        self._other_ports = {name: lasting_port() for name in OTHER_LISTENERS}
+        self._ports = LastingPorts()
+        self._port = self._ports.take()
+        self._other_ports = {name: self._ports.take() for name in OTHER_LISTENERS}
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
