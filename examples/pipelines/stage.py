@@ -63,6 +63,7 @@ class Stage:
     postgres: str | None = None
     """A connection string of libpq; None starts a private PostgreSQL."""
     console: Console = field(default_factory=Console)
+    _producer: Producer | None = field(default=None, init=False, repr=False)
 
     def name(self, name: str) -> str:
         return self.prefix + name
@@ -78,7 +79,10 @@ class Stage:
 
     def send(self, topic: str, messages: Iterable[Message]) -> int:
         """Produce them; they are on disk when this returns. How many they were."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        if self._producer is None:  # one for all: an idempotent producer takes half a second to start
+            settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5}
+            self._producer = Producer(settings)
+        producer = self._producer
         failures: list[str] = []
 
         def delivered(error: object, _: object) -> None:
@@ -100,6 +104,10 @@ class Stage:
         if producer.flush(PATIENCE_SECONDS) or failures:
             raise RuntimeError(f"{topic}: not every record was stored: {failures[:1] or 'no answer'}")
         return count
+
+    def close(self) -> None:
+        """Give up the producer, before the broker goes."""
+        self._producer = None
 
     def ends(self, topic: str) -> Offsets:
         """Where each partition ends now: the first offset that is not there yet."""
@@ -227,7 +235,7 @@ def opened(chosen: argparse.Namespace, console: Console) -> Iterator[Stage]:
             raise SystemExit(str(error)) from None
         stack.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")
-        yield Stage(
+        stage = Stage(
             addresses["kafka"],
             spark,
             directory,
@@ -237,3 +245,5 @@ def opened(chosen: argparse.Namespace, console: Console) -> Iterator[Stage]:
             chosen.postgres,
             console,
         )
+        stack.callback(stage.close)
+        yield stage
