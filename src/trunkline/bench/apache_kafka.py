@@ -9,8 +9,8 @@ when it is complete: a download that is interrupted leaves nothing that a later 
 runs at once do not disturb each other.
 
 One node is both broker and controller (KRaft), listens on the loopback only, and keeps its log in `directory` (a
-temporary one by default, removed by `stop`). The replication factors of internal topics are 1 because there is one node;
-every other setting and every JVM flag is the default of Kafka's own start scripts, except that nothing below an error is
+temporary one by default, removed by `stop`). The replication factors of internal topics are 1 because there is one node,
+its session with itself is long because it may be paused, and what is deleted goes at once; every other setting and every JVM flag is the default of Kafka's own start scripts, except that nothing below an error is
 logged. `properties` overrides settings, `heap` the JVM's heap.
 
 Limits: needs Java 17 and Maven on the PATH (KafkaUnavailable says which is missing). A port is found free and then
@@ -118,6 +118,9 @@ class ApacheKafka(ServerProcess):
             "transaction.state.log.min.isr": "1",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
+            "broker.session.timeout.ms": "600000",  # it may be paused
+            # Deleted topics give their memory back now, not a minute later in the middle of another measurement.
+            "log.segment.delete.delay.ms": "0",
             **self._properties,
         }
         path = directory / "server.properties"

@@ -3,7 +3,8 @@
 A `Contest` says what is compared: the cases, the two brokers, and how a case is measured on one of them. There is one per
 protocol.
 
-The machine is assumed to be small and noisy. So only one broker is under load at a time; the other is up but idle. A
+The machine is assumed to be small and noisy. So only one broker runs at a time; the other is paused (SIGSTOP), because an
+idle one still takes some of the processor for its timers, its compiler and its collector. A
 case is measured on both before the next case begins, in the order ours, peer, then peer, ours, and so on, so that a slow
 minute hits both alike; and the figure is the **median** of the repetitions, for latency the median of each repetition's
 percentile. Before each measurement dirty pages are written out, so that nobody pays for what another wrote. Before the first case both brokers get the
@@ -36,6 +37,7 @@ from trunkline.bench.cases import (
 )
 
 SETTLE_S = 2.0
+RESUME_S = 0.3  # for what a broker does when it finds that time has passed, and when topics are deleted
 
 CaseT = TypeVar("CaseT", bound=Measured)
 
@@ -48,6 +50,8 @@ class Side(Protocol):
     @property
     def start_up_s(self) -> float: ...
     def resident_bytes(self) -> int: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -84,6 +88,12 @@ class Running:
 
     def resident_bytes(self) -> int:
         return 0
+
+    def pause(self) -> None:
+        return
+
+    def resume(self) -> None:
+        return
 
     def stop(self) -> None:
         return
@@ -155,6 +165,8 @@ class Comparison(Generic[CaseT]):
             yield side
 
     def _measure_all(self, cases: Sequence[CaseT], sides: Sequence[Side]) -> None:
+        for side in sides:
+            side.pause()
         for _ in range(self.contest.warm_up_rounds if cases else 0):
             for case in self.contest.warm_up_cases:
                 for side in sides:
@@ -168,6 +180,8 @@ class Comparison(Generic[CaseT]):
                         for name, value in zip(case.figures, self._measure(case, side), strict=True):
                             self._record(name, case.unit, value, ours=side is sides[0])
         finally:
+            for side in sides:
+                side.resume()
             self.contest.clean_up()
         if cases:
             for side in sides:
@@ -176,8 +190,14 @@ class Comparison(Generic[CaseT]):
                     self._record(MEMORY_AFTER_LOAD, MEBIBYTES, resident_mib, ours=side is sides[0])
 
     def _measure(self, case: CaseT, side: Side) -> list[float]:
-        os.sync()
-        return self.contest.measure(case, side)
+        side.resume()
+        try:
+            time.sleep(RESUME_S)
+            os.sync()
+            return self.contest.measure(case, side)
+        finally:
+            time.sleep(RESUME_S)
+            side.pause()
 
     def _record(self, name: str, unit: str, value: float, *, ours: bool) -> None:
         samples = self._samples.setdefault(name, (unit, _Samples()))[1]

@@ -11,6 +11,7 @@ then the server can be started again in it.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -67,6 +68,13 @@ class ServerProcess(ABC):
 
     def resident_bytes(self) -> int:
         return resident_bytes(self.pid)
+
+    def pause(self) -> None:
+        """Let it do nothing until `resume`."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
 
     def start(self) -> None:
         """Start, and wait until it serves."""
@@ -134,6 +142,7 @@ def end(process: subprocess.Popen[bytes] | None, timeout_s: float) -> None:
     if process is None or process.poll() is not None:
         return
     process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)  # it may be paused
     try:
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:

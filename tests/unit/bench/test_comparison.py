@@ -21,6 +21,7 @@ class ScriptedSide:
     address: str
     start_up_s: float
     resident_mib: int
+    paused: bool = False
 
     def __enter__(self) -> ScriptedSide:
         return self
@@ -30,6 +31,12 @@ class ScriptedSide:
 
     def resident_bytes(self) -> int:
         return self.resident_mib * 2**20
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
 
     def stop(self) -> None:
         return
@@ -50,6 +57,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr(kafka_contest, "measure", scripted)
     monkeypatch.setattr(kafka_contest, "delete_topic", lambda bootstrap, topic: None)
     monkeypatch.setattr(comparison, "SETTLE_S", 0.0)
+    monkeypatch.setattr(comparison, "RESUME_S", 0.0)
     monkeypatch.setattr("os.sync", lambda: None)
     monkeypatch.setattr(kafka_contest, "TrunklineProcess", lambda: ScriptedSide("ours", 0.2, 40))
     monkeypatch.setattr(kafka_contest, "ApacheKafka", lambda quiet: ScriptedSide("peer", 3.0, 400))
@@ -61,6 +69,24 @@ def test_sides_alternate_and_the_median_counts(jobs: list[Job]) -> None:
     figures = Comparison(KafkaContest(scale), True, ["produce/100B/acks=1/1p"]).run()
     assert [job.bootstrap for job in jobs] == ["ours", "peer", "peer", "ours", "ours", "peer"]
     assert [(f.case, f.ours, f.peer, f.ratio) for f in figures] == [("produce/100B/acks=1/1p", 200.0, 100.0, 2.0)]
+
+
+def test_only_the_side_that_is_measured_runs(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = {"ours": ScriptedSide("ours", 0.2, 40), "peer": ScriptedSide("peer", 3.0, 400)}
+    monkeypatch.setattr(kafka_contest, "TrunklineProcess", lambda: sides["ours"])
+    monkeypatch.setattr(kafka_contest, "ApacheKafka", lambda quiet: sides["peer"])
+    running: list[tuple[str, list[str]]] = []
+    scripted = kafka_contest.measure
+
+    def watched(job: Job) -> list[float]:
+        running.append((job.bootstrap, [name for name, side in sides.items() if not side.paused]))
+        return scripted(job)
+
+    monkeypatch.setattr(kafka_contest, "measure", watched)
+    Comparison(KafkaContest(dataclasses.replace(QUICK, repetitions=2)), True, ["produce/100B/*"]).run()
+    assert {bootstrap for bootstrap, _ in running} == {"ours", "peer"}
+    assert all(alive == [bootstrap] for bootstrap, alive in running)
+    assert not any(side.paused for side in sides.values())
 
 
 def test_both_sides_get_the_same_work(jobs: list[Job]) -> None:
