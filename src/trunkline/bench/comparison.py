@@ -37,7 +37,7 @@ from trunkline.bench.cases import (
 )
 
 SETTLE_S = 2.0
-RESUME_S = 0.3  # for what a broker does when it finds that time has passed, and when topics are deleted
+RESUME_S = 0.1  # for what a broker does when it finds that time has passed, and when topics are deleted
 
 CaseT = TypeVar("CaseT", bound=Measured)
 

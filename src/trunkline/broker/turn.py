@@ -23,7 +23,17 @@ Work = Callable[[], None]
 
 
 class Turn:
-    __slots__ = ("_afterwards", "_collected", "_deal_asked", "_held", "_loop", "_output", "_running", "_scheduled", "deal")
+    __slots__ = (
+        "_afterwards",
+        "_collected",
+        "_deal_asked",
+        "_held",
+        "_loop",
+        "_output",
+        "_running",
+        "_scheduled",
+        "deal",
+    )
 
     def __init__(self, deal: Work = lambda: None) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
