@@ -83,7 +83,7 @@ def _with(batch: bytes, layout: str, position: int, value: int, *, seal: bool = 
     changed = bytearray(batch)
     struct.pack_into(layout, changed, position, value)
     if seal:
-        from trunkline.log.batch import crc32c_of
+        from trunkline.log.checksum import crc32c_of
 
         struct.pack_into(">I", changed, 17, crc32c_of(bytes(changed[21:])))
     return bytes(changed)
