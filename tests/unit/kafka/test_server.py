@@ -14,7 +14,7 @@ from trunkline.broker.limits import BrokerLimits, BrokerSettings
 from trunkline.clock import ManualClock
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.embedded.store import EmbeddedStore
-from trunkline.log.store import TopicPartition
+from trunkline.log.store import Slice, TopicPartition
 from trunkline.protocols.kafka.codec import decode_response, encode_request
 from trunkline.protocols.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from trunkline.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -184,11 +184,73 @@ def test_a_client_that_leaves_in_the_middle_of_an_answer_leaves_nothing_behind(t
         while not listening.broker.unsent_bytes:
             await asyncio.sleep(0.001)
         writer.transport.abort()
-        while listening.server.connections:
+        while listening.server.connections or listening.broker.unsent_bytes:
             await asyncio.sleep(0.001)
-        assert listening.broker.unsent_bytes == 0
         await listening.broker.delete_topic("t")
         assert not [target for target in open_files() if str(tmp_path / "t-0") in target and ".log" in target]
+
+    with_server(tmp_path, scenario)
+
+
+def test_fetches_that_wait_for_the_disk_together_stay_within_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(listening: Listening) -> None:
+        broker = listening.broker
+        await fill(broker, 100)
+        read, disk, asked = broker.store.read, asyncio.Event(), []
+
+        async def slow_read(tp: TopicPartition, offset: int, max_bytes: int, **options: bool) -> Slice:
+            asked.append(max_bytes)
+            await disk.wait()
+            return await read(tp, offset, max_bytes, **options)
+
+        monkeypatch.setattr(broker.store, "read", slow_read)
+        clients = [await listening.connect() for _ in range(5)]
+        for _, writer in clients:
+            writer.write(b"".join(fetch(number, 3_000_000) for number in range(4)))
+        while len(asked) < 20:
+            await asyncio.sleep(0.001)
+        assert asked[:3] == [3_000_000] * 3
+        assert sum(asked) <= 10_000_000 + 20 * 65_536
+        disk.set()
+        for reader, writer in clients:
+            for number in range(4):
+                response = decode_response(FetchResponse, memoryview(await answer(reader)), FETCH_VERSION, number)
+                assert response.responses[0].partitions[0].records
+            writer.close()
+        while broker.unsent_bytes:
+            await asyncio.sleep(0.001)
+
+    with_server(tmp_path, scenario, max_unsent_bytes=10_000_000)
+
+
+def test_answers_that_wait_for_one_before_them_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(listening: Listening) -> None:
+        broker = listening.broker
+        await fill(broker, 30)
+        read, disk, calls = broker.store.read, asyncio.Event(), 0
+
+        async def first_is_slow(tp: TopicPartition, offset: int, max_bytes: int, **options: bool) -> Slice:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                await disk.wait()
+            return await read(tp, offset, max_bytes, **options)
+
+        monkeypatch.setattr(broker.store, "read", first_is_slow)
+        reader, writer = await listening.connect()
+        writer.write(fetch(0, 1) + fetch(1, 2_000_000) + fetch(2, 2_000_000))
+        while broker.unsent_bytes < 3_600_000:
+            await asyncio.sleep(0.001)
+        disk.set()
+        for number in range(3):
+            decode_response(FetchResponse, memoryview(await answer(reader)), FETCH_VERSION, number)
+        while broker.unsent_bytes:
+            await asyncio.sleep(0.001)
+        writer.write(fetch(3, 2_000_000))
+        await answer(reader)
+        writer.close()
 
     with_server(tmp_path, scenario)
 

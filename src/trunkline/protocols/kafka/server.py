@@ -6,8 +6,8 @@ in one piece; a larger one gets a buffer of its own that grows as bytes arrive, 
 is read into directly.
 
 Back-pressure. A connection is not read while its answers wait to be sent (`pause_writing`), or while it has
-`max_inflight_requests` requests open. What is unsent on all paused connections is counted, and fetches are cut
-smaller as that sum nears `max_unsent_bytes`. A connection without a byte in either direction for
+`max_inflight_requests` requests open. What is unsent on all paused connections, being read for a fetch or waiting for the
+answers before it is counted, and fetches are cut smaller as that sum nears `max_unsent_bytes`. A connection without a byte in either direction for
 `max_idle_ms`, and without an open request, is closed, as Kafka does.
 """
 
@@ -251,6 +251,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             for buffer in buffers:
                 transport.write(buffer)
+        if self._paused_writing:
+            self._count_unsent(transport)
 
     def _close(self) -> None:
         """Close once everything is sent; at once when the client does not take it, or it would never end."""
@@ -285,13 +287,17 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._paused_writing = True
         assert self._transport is not None
-        self._unsent_bytes = self._transport.get_write_buffer_size()
-        self._server.broker.unsent_bytes += self._unsent_bytes
+        self._count_unsent(self._transport)
 
     def resume_writing(self) -> None:
         self._paused_writing = False
         self._forget_unsent()
         self._ready()
+
+    def _count_unsent(self, transport: asyncio.Transport) -> None:
+        now_bytes = transport.get_write_buffer_size()
+        self._server.broker.unsent_bytes += now_bytes - self._unsent_bytes
+        self._unsent_bytes = now_bytes
 
     def _forget_unsent(self) -> None:
         self._server.broker.unsent_bytes -= self._unsent_bytes

@@ -41,6 +41,7 @@ class _Slot:
     ready: bool = False
     buffers: Buffers = field(default_factory=list)
     close: bool = False
+    held_bytes: int = 0  # of the broker's `unsent_bytes`, while it waits for the responses before it
 
 
 class Session:
@@ -111,6 +112,7 @@ class Session:
         self._closed = True
         for task in list(self._tasks):
             task.cancel()
+        self.broker.unsent_bytes -= sum(slot.held_bytes for slot in self._line)
         self._line.clear()
 
     async def _answer(
@@ -136,8 +138,13 @@ class Session:
         if self._closed:
             return
         line = self._line
+        if line[0] is not slot:
+            slot.held_bytes = sum(map(len, buffers))
+            self.broker.unsent_bytes += slot.held_bytes
+            return
         while line and line[0].ready:
             done = line.popleft()
+            self.broker.unsent_bytes -= done.held_bytes
             if done.close:
                 self._send(None)
                 return

@@ -36,9 +36,12 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     except SessionError as error:
         return FetchResponse(error_code=error.code)
     reading = _Reading(context, request, plan)
-    await reading.read()
-    if not reading.enough and request.max_wait_ms > 0:
-        await reading.wait(min(request.max_wait_ms, context.broker.limits.max_fetch_wait_ms))
+    try:
+        await reading.read()
+        if not reading.enough and request.max_wait_ms > 0:
+            await reading.wait(min(request.max_wait_ms, context.broker.limits.max_fetch_wait_ms))
+    finally:
+        reading.hold(0)
     return reading.response()
 
 
@@ -55,6 +58,7 @@ class _Reading:
         self._asked_bytes = max(asked, 0)
         self._read: dict[PartitionKey, PartitionData] = {}
         self._bytes = 0
+        self._held_bytes = 0  # of `unsent_bytes`: what this fetch has read, or may be about to
         self._failed = False
         self._names: dict[PartitionKey, TopicPartition | None] = {
             key: self._resolve(part) for key, part in plan.partitions.items()
@@ -70,18 +74,27 @@ class _Reading:
             return None if info is None else TopicPartition(info.name, part.partition)
         return TopicPartition(part.topic, part.partition)
 
+    def hold(self, size: int) -> None:
+        """Be counted with so many bytes among those that clients have not taken yet."""
+        self._context.broker.unsent_bytes += size - self._held_bytes
+        self._held_bytes = size
+
     async def read(self) -> None:
         limits = self._context.broker.limits
-        room = limits.max_unsent_bytes - self._context.broker.unsent_bytes
-        left = min(self._asked_bytes, limits.fetch_max_bytes, max(room, _LEAST_BYTES))
         self._read.clear()
         self._bytes = 0
+        self.hold(0)
+        room = limits.max_unsent_bytes - self._context.broker.unsent_bytes
+        left = min(self._asked_bytes, limits.fetch_max_bytes, max(room, _LEAST_BYTES))
+        # Before the first wait: reads of the disk take time, and others begin theirs meanwhile.
+        self.hold(min(left, sum(max(part.max_bytes, 0) for part in self._plan.partitions.values())))
         for key, part in list(self._plan.partitions.items()):
             data = await self._read_one(key, part, min(left, part.max_bytes), at_least_one=self._bytes == 0)
             self._read[key] = data
             if data.records:
                 self._bytes += len(data.records)
                 left = max(0, left - len(data.records))
+        self.hold(self._bytes)
 
     async def _read_one(
         self, key: PartitionKey, part: FetchedPartition, max_bytes: int, *, at_least_one: bool
