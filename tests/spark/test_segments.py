@@ -51,6 +51,18 @@ def test_files_give_what_fetches_give(broker: ServerProcess, client: Client, uni
         assert found == read(client, wanted, local=False)
 
 
+def test_files_are_read_up_to_the_zeros_that_await_the_next_records(
+    broker: ServerProcess, client: Client, unique: Callable[[str], str]
+) -> None:
+    topic = make_topic(client, unique("ahead"))
+    for number in range(40):
+        feed(client, topic, [b"%06d" % number * 1500])
+    (log,) = (broker.data / f"{topic}-0").glob("*.log")
+    assert log.read_bytes()[-1000:] == bytes(1000)
+    assert from_files(broker, OffsetRange(topic, 0, 0, 40)) == 40
+    assert from_files(broker, OffsetRange(topic, 0, 20, 40)) == 20
+
+
 def test_the_broker_answers_for_transactions(
     broker: ServerProcess, client: Client, unique: Callable[[str], str]
 ) -> None:

@@ -192,7 +192,7 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def iter_file(path: str | os.PathLike[str]) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Yield (position, header, batch) for a segment file, one batch in memory at a time."""
+    """Yield (position, header, batch) for a segment file, one batch in memory at a time; without the zeros at its end."""
     with open(path, "rb", buffering=_FILE_CHUNK_BYTES) as file:
         left = os.fstat(file.fileno()).st_size
         position = 0
@@ -201,6 +201,8 @@ def iter_file(path: str | os.PathLike[str]) -> Iterator[tuple[int, BatchHeader, 
             try:
                 header = parse_header(head)
             except CorruptBatch as error:
+                if only_zeros(file.fileno(), position, position + left):
+                    return
                 raise CorruptBatch(f"{os.fspath(path)} at {position}: {error}") from None
             if header.size_bytes > left:
                 raise CorruptBatch(
@@ -209,6 +211,16 @@ def iter_file(path: str | os.PathLike[str]) -> Iterator[tuple[int, BatchHeader, 
             yield position, header, memoryview(head + file.read(header.size_bytes - HEADER_BYTES))
             position += header.size_bytes
             left -= header.size_bytes
+
+
+def only_zeros(fd: int, position: int, end: int) -> bool:
+    """Whether a file holds nothing but zeros there, as it does where a broker has yet to write."""
+    while position < end:
+        window = os.pread(fd, min(_FILE_CHUNK_BYTES, end - position), position)
+        if not window or window.count(0) != len(window):
+            return False
+        position += len(window)
+    return True
 
 
 def check_crc(batch: Buffer) -> None:

@@ -123,6 +123,9 @@ def _runs(fd: int, wanted: OffsetRange) -> Iterator[list[tuple[BatchHeader, memo
             used += len(batch)
             if header.last_offset >= wanted.start:
                 run.append((header, batch))
+            if header.last_offset + 1 >= wanted.end:
+                yield run
+                return  # what follows may be zeros on which nothing was written yet
         if run:
             yield run
         if used == 0:

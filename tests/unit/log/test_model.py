@@ -6,13 +6,16 @@ import asyncio
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.log.stores import NOW_MS, TP, keyed, records_of
 from trunkline.clock import ManualClock
+from trunkline.log.embedded import partition
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.store import Durability
 
@@ -25,6 +28,13 @@ _step = st.one_of(
     st.tuples(st.just("reopen"), st.none()),
     st.tuples(st.just("crash"), st.integers(0, 200)),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _zeros_behind_short_logs() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition, "_MIN_RESERVED_BYTES", 100)
+        yield
 
 
 class Model:

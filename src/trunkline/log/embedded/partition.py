@@ -9,6 +9,7 @@ What always holds, on the event loop's thread, which is the only one that change
   memory agree and the partition can go on when there is room again;
 - `dirty_files` are those with bytes that no commit has been asked for; a commit takes all of them, so a batch that is on disk
   has everything before it on disk;
+- behind the last batch of the active segment there is nothing, or zeros that are overwritten as the log grows (see `_reserve`);
 - once `fail` was called the partition refuses everything until the store is restarted.
 
 A crash leaves a prefix of the batches, perhaps with a torn one at the end (see recovery).
@@ -21,6 +22,7 @@ import os
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 
 from trunkline.clock import Clock
 from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_batches, read_marker
@@ -38,6 +40,10 @@ _logger = logging.getLogger(__name__)
 LEADER_EPOCH = 0
 _MAX_WRITE_BUFFERS = 1000  # below IOV_MAX; two per batch
 _KEPT_SNAPSHOTS = 2
+_RESERVED_BYTES = 512 << 10
+_MIN_RESERVED_BYTES = 64 << 10
+_SMALL_WRITE_BYTES = 256 << 10
+_ZEROS = memoryview(bytes(_RESERVED_BYTES))
 
 
 class Partition:
@@ -248,12 +254,42 @@ class Partition:
             segment.load(fd, interval_bytes)
         if fresh:
             self.dirty_directory = True
-        _write_at(fd, segment.log_path, parts, segment.size, size)
+        try:
+            _write_at(fd, segment.log_path, parts, segment.size, size)
+        except StorageFailure:
+            segment.reserved_to = 0  # it was cut off with the failed write
+            raise
         offset = self.end_offset
         for header, batch in batches:
             segment.note(header, offset, len(batch), interval_bytes)
             offset += header.last_offset_delta + 1
-        self.dirty_files.add(segment.log_path)
+        if segment.log_path not in self.dirty_files:
+            # So the batch before this one was committed, and this one may be.
+            self.dirty_files.add(segment.log_path)
+            if segment.size > segment.reserved_to and size <= _SMALL_WRITE_BYTES:
+                self._reserve(segment, fd)
+
+    def _reserve(self, segment: Segment, fd: int) -> None:
+        """Write zeros behind the last batch, for the next ones to be written on.
+
+        A commit of bytes that lie within the file is half as long as one that makes the file grow: the file system has its
+        own journal to write then. Large writes gain nothing, and a log is never more than doubled.
+        """
+        room = min(_RESERVED_BYTES, segment.size, self.config.segment_bytes - segment.size)
+        if room < _MIN_RESERVED_BYTES:
+            return
+        with suppress(OSError):  # as on a full disk: the next append will tell
+            segment.reserved_to = segment.size + os.pwrite(fd, _ZEROS[:room], segment.size)
+
+    def _trim(self, segment: Segment) -> None:
+        """Cut off the zeros behind the last batch, because the segment will not grow any more."""
+        if segment.reserved_to > segment.size:
+            try:
+                os.ftruncate(self.pool.fd(segment.log_path), segment.size)
+            except OSError as error:
+                raise StorageFailure(segment.log_path, error.strerror or "cannot be cut") from None
+            self.dirty_files.add(segment.log_path)
+        segment.reserved_to = 0
 
     def _make_directory(self) -> None:
         try:
@@ -286,6 +322,7 @@ class Partition:
         old = self.segments[-1]
         assert self.end_offset > old.base_offset
         self.open_segment(old)
+        self._trim(old)
         written = old.write_indexes()
         written.append(self.write_snapshot())
         new = Segment(self.directory, self.end_offset, size=0, created_ms=self.clock.wall_ms(), new=True)
@@ -357,6 +394,7 @@ class Partition:
         if self.failure is not None or self.ephemeral:
             return
         active = self.segments[-1]
+        self._trim(active)
         if active.loaded:
             self.dirty_files.update(active.write_indexes())
         # Without producers no snapshot is needed: a clean start takes a missing one for an empty one.

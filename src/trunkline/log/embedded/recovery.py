@@ -6,7 +6,8 @@ checkpoint, and they must agree with the last segment or the partition is treate
 After a crash, from the segment of the recovery point on (everything before it was fsynced) and always in the last segment,
 each batch is checked against its CRC and the indexes are built anew. At the first batch that is not whole the log ends: the
 file is cut there and later segments are removed. But when the recovery point says that the damaged place had been fsynced,
-this is not a torn tail: nothing is cut, and the partition fails, naming file and position.
+this is not a torn tail: nothing is cut, and the partition fails, naming file and position. Zeros behind the last batch are no
+damage (see partition): they are cut off without a word, also from a segment that was closed as the machine went down.
 
 Then producers' state is folded: from the newest snapshot that is whole and not past the end, over the headers after it.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import logging
 import os
 
-from trunkline.log.batch import iter_file, read_marker
+from trunkline.log.batch import HEADER_BYTES, iter_file, only_zeros, read_marker
 from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.checkpoint import PartitionMark
 from trunkline.log.embedded.compaction import SWAP_SUFFIX
@@ -146,6 +147,12 @@ def _recover_log(partition: Partition) -> None:
     """Check batches from the recovery point on, cut a torn tail, find the end offset."""
     segments = partition.segments
     first = min(partition.segment_number(partition.recovery_point), len(segments) - 1)
+    if (
+        first
+        and segments[first].base_offset == partition.recovery_point
+        and _ends_in_zeros(partition, segments[first - 1])
+    ):
+        first -= 1
     for number in range(first, len(segments)):
         segment = segments[number]
         expected = segment.base_offset
@@ -162,10 +169,18 @@ def _recover_log(partition: Partition) -> None:
             if expected < partition.recovery_point:
                 segment.size = size
                 raise StorageFailure(segment.log_path, f"corrupt where it had been synced: {torn}") from None
-            _cut(partition, number, torn)
-            partition.end_offset = expected
-            return
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else expected
+            if expected != following or not only_zeros(fd, torn.position, size):
+                _cut(partition, number, torn)
+                partition.end_offset = expected
+                return
+            os.ftruncate(fd, torn.position)
         partition.end_offset = max(expected, segment.base_offset)
+
+
+def _ends_in_zeros(partition: Partition, segment: Segment) -> bool:
+    """Whether there may be zeros behind the last batch: none has a header of zeros, but one may end in them."""
+    return only_zeros(partition.pool.fd(segment.log_path), max(0, segment.size - HEADER_BYTES), segment.size)
 
 
 def _cut(partition: Partition, number: int, torn: TornLog) -> None:

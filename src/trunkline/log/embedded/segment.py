@@ -2,7 +2,8 @@
 
 On disk in the partition's directory, named by the first offset that the segment may hold, in 20 digits:
 
-    <base>.log                    batches, verbatim, one after the other; nothing else
+    <base>.log                    batches, verbatim, one after the other; behind the last batch of an active segment
+                                  perhaps zeros, on which the next ones are written (see partition)
     <base>.index, .timeindex      see index
     <base>.txnindex               see aborted
 
@@ -58,7 +59,8 @@ class Location(NamedTuple):
 class Segment:
     __slots__ = (
         "_aborted", "_first_timestamp_ms", "_indexed_size", "_offset_index", "_time_index", "base_offset", "created_ms",
-        "indexes_changed", "last_indexed_position", "log_path", "max_timestamp_ms", "max_timestamp_offset", "size", "stem",
+        "indexes_changed", "last_indexed_position", "log_path", "max_timestamp_ms", "max_timestamp_offset", "reserved_to",
+        "size", "stem",
     )  # fmt: skip
 
     def __init__(self, directory: str, base_offset: int, *, size: int, created_ms: int, new: bool) -> None:
@@ -66,6 +68,7 @@ class Segment:
         self.stem = os.path.join(directory, offset_name(base_offset))
         self.log_path = self.stem + ".log"
         self.size = size
+        self.reserved_to = 0  # where the zeros behind the batches end, if there are any
         self.created_ms = created_ms
         self.indexes_changed = new
         self.last_indexed_position = 0
