@@ -113,7 +113,7 @@ class Broker:
 
     async def start(self) -> None:
         config = self.config
-        limits = StoreLimits(cleanup_interval_ms=config.cleanup_interval_ms)
+        limits = StoreLimits(cleanup_interval_ms=config.cleanup_interval_ms, io_uring=config.io_uring)
         store = EmbeddedStore(config.data, defaults=config.topic, limits=limits)
         core = BrokerCore(
             store,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.log.stores import TP, batch_of, log_files, opened, put, records_of, run, values, with_topic
+from trunkline.log.embedded import committer
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import StorageFailure
@@ -46,8 +47,38 @@ class Disk:
         return [path for path in self.synced if path.endswith(".log") and "/t-0/" in path]
 
 
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+class DiskRing:
+    """Stands for a kernel's ring, with the disk above behind it."""
+
+    entries = 64
+
+    def __init__(self) -> None:
+        self.eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._done: list[tuple[int, int]] = []
+
+    def sync(self, files: Sequence[tuple[int, int]]) -> None:
+        for fd, tag in files:
+            threading.Thread(target=self._sync, args=(fd, tag)).start()
+
+    def _sync(self, fd: int, tag: int) -> None:
+        try:
+            os.fdatasync(fd)
+            self._done.append((tag, 0))
+        except OSError as error:
+            self._done.append((tag, error.errno or errno.EIO))
+        os.eventfd_write(self.eventfd, 1)
+
+    def results(self) -> list[tuple[int, int]]:
+        os.eventfd_read(self.eventfd)
+        return [self._done.pop(0) for _ in range(len(self._done))]
+
+    def close(self) -> None:
+        os.close(self.eventfd)
+
+
+@pytest.fixture(params=["thread", "ring"])
+def disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Disk:
+    monkeypatch.setattr(committer, "open_ring", lambda _: DiskRing() if request.param == "ring" else None)
     return Disk(monkeypatch)
 
 

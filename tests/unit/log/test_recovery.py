@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.log.stores import TP, batch_of, log_files, opened, put, records_of, run, values, with_topic
 from trunkline.log.embedded import segment as segment_module
+from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.errors import DataDirectoryInUse, StorageFailure
 from trunkline.log.store import Durability, TopicPartition
 
@@ -342,7 +343,7 @@ def test_a_repeat_of_what_only_the_page_cache_kept_is_acknowledged_after_an_fsyn
         async with with_topic(tmp_path / "live") as store:
             await store.append(TP, batch, Durability.OS)
             copy = crash_copy(tmp_path / "live", tmp_path / "copy")
-        async with opened(copy) as store:
+        async with opened(copy, limits=StoreLimits(io_uring=False)) as store:
             synced: list[str] = []
             real = os.fdatasync
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
-from tests.unit.mqtt.front_door import after_a_kill, front_door, payloads
+from tests.unit.mqtt.front_door import FrontDoor, after_a_kill, front_door, payloads
 from trunkline.broker.mapping import Mapping, MappingRule
+from trunkline.log.batch import iter_file
 from trunkline.log.store import TopicPartition
+from trunkline.protocols.mqtt.codec import encode
 from trunkline.protocols.mqtt.limits import MqttLimits
 from trunkline.protocols.mqtt.packets import V5, V311, PubAck, PubComp, Publish, PubRec, PubRel
 
@@ -217,3 +219,37 @@ def test_publishers_of_one_turn_are_delivered_in_order_whoever_wants_to_know_the
             assert payloads(one.got) == [b"0", b"1", b"3"]
 
     run(work())
+
+
+def test_a_burst_that_is_cut_within_a_packet_by_two_reads_is_one_append() -> None:
+    async def work() -> None:
+        async with front_door() as door:
+            publisher = await door.connect("p")
+            publisher.send(*numbered(1, qos=1, first_id=9000))  # the log topic is made
+            await publisher.receive(PubAck)
+            encoded = [encode(packet, V311) for packet in numbered(60, qos=1)]
+            whole, data = 25, b"".join(encoded)
+            cut = len(b"".join(encoded[:whole])) + 3
+            hub, batches = door.server.hub, count_batches(door)
+
+            def read(piece: bytes) -> None:
+                hub.read_begins()
+                publisher.session.receive(piece)
+                hub.read_ends(in_packet=publisher.session.in_packet)
+
+            read(data[:cut])
+            assert publisher.session.in_packet
+            await asyncio.sleep(0)  # what the loop finds to read in its next pass
+            read(data[cut:])
+            assert [ack.packet_id for ack in await publisher.receive_many(PubAck, 60)] == list(range(1, 61))
+            assert count_batches(door) == batches + 1
+
+            read(data[:cut])  # and nothing follows: what is whole does not wait for what is not
+            assert len(await publisher.receive_many(PubAck, whole)) == whole
+
+    run(work())
+
+
+def count_batches(door: FrontDoor) -> int:
+    (log,) = (door.data / "mqtt-0").glob("*.log")
+    return sum(1 for _ in iter_file(log))

@@ -1,28 +1,37 @@
-"""Group commit: one thread, no timer.
+"""Group commit, without a timer.
 
-Appends that must reach the disk are submitted with the files that they dirtied. As soon as the thread has finished one
-round of fsyncs it takes all that was submitted meanwhile as the next, so under load a round serves everything that waits
-and when idle an append waits for its own fsync only. A round ends in one wake-up of the event loop, however many futures it
-completes. The thread works with descriptors that are open already and pinned (see files), where there are: each call that
-lets go of the interpreter's lock has to get it back from a busy event loop.
+Appends that must reach the disk are submitted with the files that they dirtied. As soon as one round of fsyncs has ended, all
+that was submitted meanwhile is taken as the next, so under load a round serves everything that waits and when idle an
+append waits for its own fsync only. A round ends in one wake-up of the event loop, however many futures it completes.
+
+A round's fsyncs are the kernel's to carry out (see ring) where it has io_uring, all of them side by side; else, and for a round
+with names to make durable or with files that are not open, they are done one by one in a thread. Descriptors that are open are
+pinned while they are synced (see files).
 
 What always holds: a future completes with success only after every file that its partition had dirtied up to that append
-is fsynced, and the directory too when a file in it was new. A failed fsync is final: the kernel may have dropped the dirty
-pages, so a second try could succeed without the data. The partition is failed instead, and so is everyone that waits for it.
+is fsynced, and the directory too when a file in it was new. Rounds end in the order in which they began. A failed fsync is
+final: the kernel may have dropped the dirty pages, so a second try could succeed without the data. The partition is failed
+instead, and so is everyone that waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
+from abc import ABC, abstractmethod
 
 from trunkline.log.embedded.files import OpenFile, fsync_directory
 from trunkline.log.embedded.partition import Partition
+from trunkline.log.embedded.ring import Ring, open_ring
 from trunkline.log.errors import StorageFailure
 from trunkline.log.store import Appended
 
 _MANY_FILES = 256
+_RING_ENTRIES = 64
+
+_logger = logging.getLogger(__name__)
 
 
 class _Commit:
@@ -40,12 +49,38 @@ class _Commit:
         self.error: StorageFailure | None = None
 
 
-class Committer:
+_Round = dict[Partition, _Commit]
+
+
+class Committer(ABC):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Finish what was submitted."""
+
+    @abstractmethod
+    def submit(self, partition: Partition, future: asyncio.Future[Appended] | None = None, appended: Appended | None = None) -> None:  # fmt: skip
+        """Have everything that the partition wrote so far fsynced; then complete the future. Called on the event loop."""
+
+
+def new_committer(loop: asyncio.AbstractEventLoop, *, io_uring: bool = True) -> Committer:
+    ring = open_ring(_RING_ENTRIES) if io_uring else None
+    return _ThreadCommitter(loop) if ring is None else _RingCommitter(loop, ring)
+
+
+class _ThreadCommitter(Committer):
+    """One thread, which takes the next round as soon as it has done one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
         self._lock = threading.Lock()
         self._work = threading.Semaphore(0)
-        self._round: dict[Partition, _Commit] = {}
+        self._round: _Round = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="trunkline-committer", daemon=True)
 
@@ -53,35 +88,17 @@ class Committer:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Finish what was submitted, then end the thread."""
         with self._lock:
             self._stopping = True
         self._work.release()
         await asyncio.to_thread(self._thread.join)
 
     def submit(self, partition: Partition, future: asyncio.Future[Appended] | None = None, appended: Appended | None = None) -> None:  # fmt: skip
-        """Have everything that the partition wrote so far fsynced; then complete the future. Called on the event loop."""
         with self._lock:
-            commit = self._round.get(partition)
-            if commit is None:
-                first = not self._round
-                commit = self._round[partition] = _Commit(partition)
-                if first:
-                    self._work.release()
-            if partition.dirty_files:
-                for path in partition.dirty_files:
-                    if path not in commit.files:
-                        commit.files.add(path)
-                        file = partition.pool.pin_if_open(path)
-                        if file is not None:
-                            commit.pinned[path] = file
-                partition.dirty_files.clear()
-            if partition.dirty_directory:
-                commit.directories.add(partition.directory)
-                partition.dirty_directory = False
-            commit.synced_to = partition.end_offset
-            if future is not None and appended is not None:
-                commit.waiting.append((future, appended))
+            first = not self._round
+            _enter(self._round, partition, future, appended)
+        if first:
+            self._work.release()
 
     def _run(self) -> None:
         while True:
@@ -91,11 +108,7 @@ class Committer:
                 stopping = self._stopping
             if taken:
                 commits = list(taken.values())
-                if sum(len(commit.files) for commit in commits) > _MANY_FILES:
-                    # Lets the file system write all of them in one go. It reports no errors; the fsyncs below do.
-                    os.sync()
-                for commit in commits:
-                    _sync(commit)
+                _sync_all(commits)
                 try:
                     self._loop.call_soon_threadsafe(_complete, commits)
                 except RuntimeError:
@@ -104,6 +117,112 @@ class Committer:
                 return
             if stopping:
                 self._work.release()
+
+
+class _RingCommitter(Committer):
+    """The kernel syncs. A round begins with the first append after the last one has ended."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Ring) -> None:
+        super().__init__(loop)
+        self._ring = ring
+        self._works = True
+        self._round: _Round = {}
+        self._under_way: list[_Commit] = []
+        self._left = 0  # fsyncs of the round under way
+        self._paths: list[tuple[_Commit, str]] = []  # by tag
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def start(self) -> None:
+        self._loop.add_reader(self._ring.eventfd, self._collect)
+
+    async def stop(self) -> None:
+        await self._idle.wait()
+        self._loop.remove_reader(self._ring.eventfd)
+        self._ring.close()
+
+    def submit(self, partition: Partition, future: asyncio.Future[Appended] | None = None, appended: Appended | None = None) -> None:  # fmt: skip
+        _enter(self._round, partition, future, appended)
+        if not self._under_way:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._under_way, self._round = list(self._round.values()), {}
+        self._idle.clear()
+        if not self._hand_over():
+            work = self._loop.run_in_executor(None, _sync_all, self._under_way)
+            work.add_done_callback(lambda _: self._end())
+
+    def _hand_over(self) -> bool:
+        """Have the kernel carry out the round, if it is one of open files alone."""
+        files: list[tuple[int, int]] = []
+        self._paths.clear()
+        for commit in self._under_way:
+            if commit.directories or len(commit.pinned) < len(commit.files):
+                return False
+            for path, file in commit.pinned.items():
+                files.append((file.fd, len(files)))
+                self._paths.append((commit, path))
+        if not self._works or not 0 < len(files) <= self._ring.entries:
+            return False
+        try:
+            self._ring.sync(files)
+        except OSError as error:
+            _logger.warning("io_uring is not used any more: %s", error)
+            self._works = False
+            return False
+        self._left = len(files)
+        return True
+
+    def _collect(self) -> None:
+        for tag, error in self._ring.results():
+            if not self._works:
+                continue  # of a round that the thread took over
+            if error:
+                commit, path = self._paths[tag]
+                commit.error = StorageFailure(path, f"fsync failed: {os.strerror(error)}")
+            self._left -= 1
+            if not self._left:
+                self._end()
+
+    def _end(self) -> None:
+        commits, self._under_way = self._under_way, []
+        _complete(commits)
+        if self._round:
+            self._begin()
+        elif not self._under_way:
+            self._idle.set()
+
+
+def _enter(
+    pending: _Round, partition: Partition, future: asyncio.Future[Appended] | None, appended: Appended | None
+) -> None:
+    """Make a partition part of a round, with all that it has dirtied so far."""
+    commit = pending.get(partition)
+    if commit is None:
+        commit = pending[partition] = _Commit(partition)
+    if partition.dirty_files:
+        for path in partition.dirty_files:
+            if path not in commit.files:
+                commit.files.add(path)
+                file = partition.pool.pin_if_open(path)
+                if file is not None:
+                    commit.pinned[path] = file
+        partition.dirty_files.clear()
+    if partition.dirty_directory:
+        commit.directories.add(partition.directory)
+        partition.dirty_directory = False
+    commit.synced_to = partition.end_offset
+    if future is not None and appended is not None:
+        commit.waiting.append((future, appended))
+
+
+def _sync_all(commits: list[_Commit]) -> None:
+    if sum(len(commit.files) for commit in commits) > _MANY_FILES:
+        # Lets the file system write all of them in one go. It reports no errors; the fsyncs below do.
+        os.sync()
+    for commit in commits:
+        _sync(commit)
 
 
 def _sync(commit: _Commit) -> None:

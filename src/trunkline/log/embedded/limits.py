@@ -1,4 +1,4 @@
-"""Every bound of the embedded store, by name, with its default."""
+"""Every bound and choice of the embedded store, by name, with its default."""
 
 from __future__ import annotations
 
@@ -25,3 +25,4 @@ class StoreLimits:
     checkpoint_interval_ms: int = 30_000
     cleaner_key_map_bytes: int = 128 << 20  # log.cleaner.dedupe.buffer.size: offsets per key of one compaction pass
     cleaner_chunk_bytes: int = 8 << 20  # read at once by the cleaner
+    io_uring: bool = True  # sync with it where the kernel lets us

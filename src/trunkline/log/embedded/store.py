@@ -9,8 +9,8 @@ On disk, in the data directory:
     <topic>-<partition>.<id>-delete/           a deleted partition whose files are being removed
     <topic>-<partition>.<id>-stray/            a partition that no topic claims and that nobody deleted: kept, not served
 
-Every method is called on one event loop's thread. Appends write to the page cache right there; fsyncs happen in the
-committer's thread, cleaning and the removal of files in another. One partition's trouble is its own: it refuses what
+Every method is called on one event loop's thread. Appends write to the page cache right there; fsyncs are
+the committer's, cleaning and the removal of files happen in a thread. One partition's trouble is its own: it refuses what
 concerns it with a StorageFailure and the others go on serving.
 """
 
@@ -30,7 +30,7 @@ from trunkline.log.config import LONG_MAX, TopicConfig
 from trunkline.log.embedded import reader
 from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, PartitionMark
 from trunkline.log.embedded.cleaner import Cleaner
-from trunkline.log.embedded.committer import Committer
+from trunkline.log.embedded.committer import new_committer
 from trunkline.log.embedded.files import FilePool, fsync_directory
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.lock import DirectoryLock
@@ -120,12 +120,12 @@ class EmbeddedStore(LogStore):
             raise StorageFailure(self.directory, f"cannot be made: {error.strerror}") from None
         self._lock.acquire()
         try:
-            self._committer = Committer(self._loop)
             await asyncio.to_thread(self._open_all)
         except BaseException:
             self._pool.close()
             self._lock.release()
             raise
+        self._committer = new_committer(self._loop, io_uring=self._limits.io_uring)
         self._committer.start()
         self._open = True
         self._background = [

@@ -96,6 +96,7 @@ class Hub:
         self._reading = False
         self._scheduled = False  # whether a flush is due
         self._queued = False  # whether the loop knows
+        self._put_off = False  # whether it waits for the next read
         self._waiting_for_topic = False
         self._turns = Turns()
         self._writer = Writer(self._turns, self._refused)
@@ -131,17 +132,34 @@ class Hub:
         """Until `read_ends`, only collect."""
         self._reading = True
 
-    def read_ends(self) -> None:
-        """End the turn now if the loop has nothing else to do in this pass, else at the end of the pass."""
+    def read_ends(self, *, in_packet: bool = False) -> None:
+        """End the turn now if the loop has nothing else to do in this pass, else at the end of the pass.
+
+        A read that ends within a packet is about to be followed by another: one turn, and one commit, for both.
+        """
         self._reading = False
         if not self._scheduled or self._queued:
             return
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
+        if self._put_off:
+            return
+        if in_packet:
+            self._put_off = True
+            self._loop.call_soon(
+                self._loop.call_soon, self._take_up
+            )  # the next pass reads, and the turn ends behind it
+            return
         # What asyncio's own loops have yet to run in this pass; another loop's turn ends in the next pass.
         if getattr(self._loop, "_ready", True):
             self._queue()
         else:
+            self._flush()
+
+    def _take_up(self) -> None:
+        """End the turn that was put off, if nothing else has."""
+        self._put_off = False
+        if self._scheduled and not self._queued:
             self._flush()
 
     def touch(self, session: Link) -> None:

@@ -224,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
                 logger.exception("closing the connection from %s", session.peer)
                 self.abort()
             finally:
-                hub.read_ends()
+                hub.read_ends(in_packet=session.in_packet)
 
     def _received(self, session: Session, data: memoryview) -> None:
         session.receive(data)

@@ -96,6 +96,11 @@ class Session(Link):
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
+    @property
+    def in_packet(self) -> bool:
+        """Whether what was received so far ends within a packet."""
+        return self._parser.buffered_bytes > 0
+
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         hub = self._hub
         self.last_active_ms = hub.clock.monotonic_ms()
