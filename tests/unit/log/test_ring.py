@@ -17,6 +17,7 @@ from tests.unit.log.stores import TP, batch_of, opened, put, records_of, run, va
 from trunkline.log.embedded import committer
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.ring import Ring, open_ring
+from trunkline.log.errors import StorageFailure
 from trunkline.log.store import Durability, TopicPartition
 
 
@@ -138,6 +139,21 @@ def test_when_the_ring_fails_a_thread_goes_on(
     run(main())
     assert failing.rounds == 2
     assert [record.message.startswith("io_uring is not used any more") for record in caplog.records] == [True]
+
+
+@pytest.mark.usefixtures("ring")
+def test_a_thread_that_breaks_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with with_topic(tmp_path) as store:
+
+            def broken(_: object) -> None:
+                raise MemoryError
+
+            monkeypatch.setattr(committer, "_sync_all", broken)
+            with pytest.raises(StorageFailure, match="fsync failed"):
+                await store.append(TP, batch_of(b"in a new file"), Durability.DISK)
+
+    run(main())
 
 
 def test_more_files_at_once_than_the_ring_holds(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import logging
 import os
 import threading
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 
 from trunkline.log.embedded.files import OpenFile, fsync_directory
 from trunkline.log.embedded.partition import Partition
@@ -130,6 +131,7 @@ class _RingCommitter(Committer):
         self._under_way: list[_Commit] = []
         self._left = 0  # fsyncs of the round under way
         self._paths: list[tuple[_Commit, str]] = []  # by tag
+        self._thread = ThreadPoolExecutor(1, "trunkline-committer")  # starts with its first work
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -138,6 +140,7 @@ class _RingCommitter(Committer):
 
     async def stop(self) -> None:
         await self._idle.wait()
+        self._thread.shutdown(wait=False)
         self._loop.remove_reader(self._ring.eventfd)
         self._ring.close()
 
@@ -150,8 +153,7 @@ class _RingCommitter(Committer):
         self._under_way, self._round = list(self._round.values()), {}
         self._idle.clear()
         if not self._hand_over():
-            work = self._loop.run_in_executor(None, _sync_all, self._under_way)
-            work.add_done_callback(lambda _: self._end())
+            self._loop.run_in_executor(self._thread, _sync_all, self._under_way).add_done_callback(self._thread_ends)
 
     def _hand_over(self) -> bool:
         """Have the kernel carry out the round, if it is one of open files alone."""
@@ -184,6 +186,12 @@ class _RingCommitter(Committer):
             self._left -= 1
             if not self._left:
                 self._end()
+
+    def _thread_ends(self, work: asyncio.Future[None]) -> None:
+        if work.cancelled() or work.exception() is not None:
+            for commit in self._under_way:
+                commit.error = StorageFailure(commit.partition.directory, f"fsync failed: {work}")
+        self._end()
 
     def _end(self) -> None:
         commits, self._under_way = self._under_way, []
