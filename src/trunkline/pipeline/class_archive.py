@@ -9,7 +9,7 @@ that was cut off, by a full disk or a killed JVM, would kill every JVM that uses
 An archive that Java refuses for another reason is of no use and of no harm: the JVM starts as without one.
 
 Limits: `MAX_ARCHIVES` of about 170 MB; the ones that were not used for longest go when there is a new one. While a file is
-being written no other process writes one.
+being written no other process writes one. A file that nobody took for `ABANDONED_S`, as its installation is gone, is removed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 
 MAX_ARCHIVES = 2
 SETTLED_S = 10.0
+ABANDONED_S = 3600.0
 _PREFIX = "spark-classes-"
 _SUFFIX, _NEW_SUFFIX = ".jsa", ".new"
 
@@ -59,9 +60,13 @@ class ClassArchive:
     def _settle(self) -> bool:
         """Make the archive of a file that was written, remove the others; whether one is being written now."""
         writing = False
-        for new in self._directory.glob(f"{self._name}-*{_NEW_SUFFIX}"):
+        for new in self._directory.glob(f"{_PREFIX}*{_NEW_SUFFIX}"):
             with contextlib.suppress(FileNotFoundError):  # another process was faster
-                if time.time() - new.stat().st_mtime < SETTLED_S:
+                age_s = time.time() - new.stat().st_mtime
+                if not new.name.startswith(f"{self._name}-"):
+                    if age_s > ABANDONED_S:
+                        new.unlink()
+                elif age_s < SETTLED_S:
                     writing = True
                 elif self.path.exists() or not (new.stat().st_size and self._loads(new)):
                     new.unlink()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trunkline.pipeline import class_archive
-from trunkline.pipeline.class_archive import MAX_ARCHIVES, SETTLED_S, ClassArchive
+from trunkline.pipeline.class_archive import ABANDONED_S, MAX_ARCHIVES, SETTLED_S, ClassArchive
 
 WRITE, USE = "-XX:ArchiveClassesAtExit=", "-XX:SharedArchiveFile="
 WHOLE = b"the classes"
@@ -36,8 +36,8 @@ def written_by(archive: ClassArchive) -> Path:
     return Path(option.removeprefix(WRITE))
 
 
-def age(path: Path) -> None:
-    before = path.stat().st_mtime - 2 * SETTLED_S
+def age(path: Path, by_s: float = 2 * SETTLED_S) -> None:
+    before = path.stat().st_mtime - by_s
     os.utime(path, (before, before))
 
 
@@ -81,6 +81,18 @@ def test_another_java_or_spark_has_another_archive_and_the_oldest_go(cache: Path
         assert archive.java_options() == [f"{USE}{archive.path}"]
         age(archive.path)
     assert {path.name for path in cache.iterdir()} == {item.path.name for item in archives[-MAX_ARCHIVES:]}
+
+
+def test_a_file_of_an_installation_that_is_gone_is_removed(cache: Path, archive: ClassArchive, tmp_path: Path) -> None:
+    gone = ClassArchive(cache, tmp_path / "elsewhere", "17.0.1", loads)
+    left = written_by(gone)
+    left.write_bytes(WHOLE)
+    age(left)
+    written_by(archive)
+    assert left.exists(), "it may still be taken"
+    age(left, ABANDONED_S)
+    written_by(archive)
+    assert not left.exists()
 
 
 def test_a_cache_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
