@@ -255,6 +255,38 @@ def test_answers_that_wait_for_one_before_them_are_counted(tmp_path: Path, monke
     with_server(tmp_path, scenario)
 
 
+def test_a_fetch_that_waits_reads_only_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(listening: Listening) -> None:
+        broker = listening.broker
+        await broker.create_topic("t", 4)
+        read, asked = broker.store.read, []
+
+        async def counted(tp: TopicPartition, offset: int, max_bytes: int, **options: bool) -> Slice:
+            asked.append(tp.partition)
+            return await read(tp, offset, max_bytes, **options)
+
+        monkeypatch.setattr(broker.store, "read", counted)
+        parts = [FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=100_000) for number in range(4)]
+        request = FetchRequest(
+            max_wait_ms=60_000, min_bytes=1000, max_bytes=100_000, topics=[FetchTopic(topic="t", partitions=parts)]
+        )
+        reader, writer = await listening.connect()
+        writer.write(b"".join(encode_request(request, FETCH_VERSION, 1, "test")))
+        while len(asked) < 4:
+            await asyncio.sleep(0.001)
+        await broker.store.append(TopicPartition("t", 2), build_batch([NewRecord(None, b"few")], timestamp_ms=1))
+        while len(asked) < 5:
+            await asyncio.sleep(0.001)
+        assert asked == [0, 1, 2, 3, 2]
+        await broker.store.append(TopicPartition("t", 3), build_batch([NewRecord(None, bytes(2000))], timestamp_ms=1))
+        response = decode_response(FetchResponse, memoryview(await answer(reader)), FETCH_VERSION, 1)
+        found = {part.partition_index: bool(part.records) for part in response.responses[0].partitions}
+        assert found == {0: False, 1: False, 2: True, 3: True}, "what was found before counts, too"
+        writer.close()
+
+    with_server(tmp_path, scenario)
+
+
 def open_files() -> list[str]:
     links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     return [os.readlink(link) for link in links if os.path.lexists(link)]

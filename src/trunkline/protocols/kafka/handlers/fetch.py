@@ -11,6 +11,8 @@ unread (`max_unsent_bytes`); the first batch is always sent whole, so that a con
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+from functools import partial
 from uuid import UUID
 
 from trunkline.log.errors import LogError
@@ -79,16 +81,21 @@ class _Reading:
         self._context.broker.unsent_bytes += size - self._held_bytes
         self._held_bytes = size
 
-    async def read(self) -> None:
+    async def read(self, changed: Collection[PartitionKey] | None = None) -> None:
+        """Read all partitions or, after a read that found nothing, those that changed since."""
         limits = self._context.broker.limits
-        self._read.clear()
+        wanted = list(self._plan.partitions.items())
+        if changed is None or self._bytes:
+            self._read.clear()
+        else:
+            wanted = [(key, part) for key, part in wanted if key in changed]
         self._bytes = 0
         self.hold(0)
         room = limits.max_unsent_bytes - self._context.broker.unsent_bytes
         left = min(self._asked_bytes, limits.fetch_max_bytes, max(room, _LEAST_BYTES))
         # Before the first wait: reads of the disk take time, and others begin theirs meanwhile.
-        self.hold(min(left, sum(max(part.max_bytes, 0) for part in self._plan.partitions.values())))
-        for key, part in list(self._plan.partitions.items()):
+        self.hold(min(left, sum(max(part.max_bytes, 0) for _, part in wanted)))
+        for key, part in wanted:
             data = await self._read_one(key, part, min(left, part.max_bytes), at_least_one=self._bytes == 0)
             self._read[key] = data
             if data.records:
@@ -140,23 +147,30 @@ class _Reading:
 
     async def wait(self, max_wait_ms: int) -> None:
         loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
-        watched = [tp for tp in self._names.values() if tp is not None]
-        for tp in watched:
-            self._store.watch(tp, changed.set)
-        timer = loop.call_later(max_wait_ms / 1000, changed.set)
+        woken = asyncio.Event()
+        changed: set[PartitionKey] = set()
+
+        def wake(key: PartitionKey) -> None:
+            changed.add(key)
+            woken.set()
+
+        watches = [(tp, partial(wake, key)) for key, tp in self._names.items() if tp is not None]
+        for tp, watch in watches:
+            self._store.watch(tp, watch)
+        timer = loop.call_later(max_wait_ms / 1000, woken.set)
         deadline = loop.time() + max_wait_ms / 1000
         try:
             while True:
-                await changed.wait()
-                changed.clear()
-                await self.read()
+                await woken.wait()
+                woken.clear()
+                read, changed = changed, set()
+                await self.read(read or None)
                 if self.enough or loop.time() >= deadline - 0.001:
                     return
         finally:
             timer.cancel()
-            for tp in watched:
-                self._store.unwatch(tp, changed.set)
+            for tp, watch in watches:
+                self._store.unwatch(tp, watch)
 
     def response(self) -> FetchResponse:
         response = FetchResponse(session_id=self._plan.session_id)
