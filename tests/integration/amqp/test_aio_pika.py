@@ -142,9 +142,7 @@ def test_a_robust_connection_recovers_when_the_broker_restarts(fresh_amqp: Resta
             message = aio_pika.Message(b"before", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
             await channel.default_exchange.publish(message, queue.name)
             await _until(lambda: got == [b"before"])
-            await channel.declare_queue(
-                "robust", durable=True, passive=True
-            )  # so the acknowledgement before it has arrived
+            await connection.channel()  # when it is open, what was sent before, the acknowledgement, has arrived
             await asyncio.to_thread(fresh_amqp.stop)
             await asyncio.to_thread(fresh_amqp.start)
             publisher = await aio_pika.connect(url(fresh_amqp))
