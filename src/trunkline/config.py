@@ -149,9 +149,9 @@ class Config:
     fetch_max_bytes: int = _setting(57_671_680, _whole(1024, _INT_MAX), "Largest response to one fetch, whatever the client asks for.")
 
     cleanup_interval_ms: int = _setting(30_000, _whole(10, _INT_MAX), "How often retention and compaction look for work.")
+    io_uring: bool = _setting(True, _flag, "Sync files through Linux's io_uring, where the kernel has it, instead of a thread.")
 
     mqtt_topic: str = _setting("mqtt", _text, "Log topic of MQTT publications that no rule of the [mqtt] table names; off does not store them.")
-    io_uring: bool = _setting(True, _flag, "Sync files through Linux's io_uring, where the kernel has it, instead of a thread.")
     mqtt_anonymous: bool = _setting(True, _flag, "Let MQTT clients in without a user name and password.")
     mqtt_max_connections: int = _setting(20_000, _whole(1, 1_000_000), "MQTT connections at a time; more are closed at once.")
     mqtt_max_packet_bytes: int = _setting(16_777_216, _whole(128, 268_435_460), "Largest MQTT packet; a larger one closes its connection.")

@@ -10,8 +10,8 @@ runs at once do not disturb each other.
 
 One node is both broker and controller (KRaft), listens on the loopback only, and keeps its log in `directory` (a
 temporary one by default, removed by `stop`). The replication factors of internal topics are 1 because there is one node,
-its session with itself is long because it may be paused, and what is deleted goes at once; every other setting and every JVM flag is the default of Kafka's own start scripts, except that nothing below an error is
-logged. `properties` overrides settings, `heap` the JVM's heap.
+its session with itself is long because it may be paused, and what is deleted goes at once; every other setting and every
+JVM flag is the default of Kafka's own start scripts, except that nothing below an error is logged. `properties` overrides settings, `heap` the JVM's heap.
 
 Limits: needs Java 17 and Maven on the PATH (KafkaUnavailable says which is missing). A port is found free and then
 handed to the JVM; if another process takes it in between, start fails with KafkaUnavailable and can be tried again.

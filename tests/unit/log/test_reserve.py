@@ -28,6 +28,16 @@ async def fill(store: EmbeddedStore, count: int, durability: Durability = Durabi
     return sent
 
 
+async def crash(directory: Path, target: Path) -> tuple[list[bytes], Path]:
+    """What five commits leave when the process is killed: their values, and the log with its zeros."""
+    async with with_topic(directory) as store:
+        sent = await fill(store, 5)
+        shutil.copytree(directory, target)
+    (log,) = log_files(target)
+    assert zeros_in(log) > 100 << 10
+    return sent, log
+
+
 def zeros_in(log: Path) -> int:
     content = log.read_bytes()
     return len(content) - len(content.rstrip(b"\0"))
@@ -68,11 +78,7 @@ def test_a_short_log_a_large_write_and_one_that_nobody_waits_for_reserve_nothing
 
 def test_zeros_after_a_crash_are_no_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with with_topic(tmp_path / "live") as store:
-            sent = await fill(store, 5)
-            shutil.copytree(tmp_path / "live", tmp_path / "copy")
-        (log,) = log_files(tmp_path / "copy")
-        assert zeros_in(log) > 100 << 10
+        sent, log = await crash(tmp_path / "live", tmp_path / "copy")
         with caplog.at_level(logging.WARNING):
             async with opened(tmp_path / "copy") as store:
                 assert values(await records_of(store)) == sent
@@ -85,10 +91,7 @@ def test_zeros_after_a_crash_are_no_damage(tmp_path: Path, caplog: pytest.LogCap
 
 def test_a_batch_torn_on_the_zeros_is_cut_with_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with with_topic(tmp_path / "live") as store:
-            sent = await fill(store, 5)
-            shutil.copytree(tmp_path / "live", tmp_path / "copy")
-        (log,) = log_files(tmp_path / "copy")
+        sent, log = await crash(tmp_path / "live", tmp_path / "copy")
         whole = log.stat().st_size - zeros_in(log) + 1  # a record ends in its count of headers: a zero
         with log.open("r+b") as file:
             file.seek(whole + 100)  # the start of the batch did not reach the disk, something behind it did

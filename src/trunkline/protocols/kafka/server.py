@@ -6,9 +6,9 @@ in one piece; a larger one gets a buffer of its own that grows as bytes arrive, 
 is read into directly.
 
 Back-pressure. A connection is not read while its answers wait to be sent (`pause_writing`), or while it has
-`max_inflight_requests` requests open. What is unsent on all paused connections, being read for a fetch or waiting for the
-answers before it is counted, and fetches are cut smaller as that sum nears `max_unsent_bytes`. A connection without a byte in either direction for
-`max_idle_ms`, and without an open request, is closed, as Kafka does.
+`max_inflight_requests` requests open. What is unsent on all paused connections, being read for a fetch or waiting for
+the answers before it is counted, and fetches are cut smaller as that sum nears `max_unsent_bytes`. A connection without
+a byte in either direction for `max_idle_ms`, and without an open request, is closed, as Kafka does.
 """
 
 from __future__ import annotations

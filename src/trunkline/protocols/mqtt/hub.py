@@ -146,9 +146,8 @@ class Hub:
             return
         if in_packet:
             self._put_off = True
-            self._loop.call_soon(
-                self._loop.call_soon, self._take_up
-            )  # the next pass reads, and the turn ends behind it
+            # The next pass reads, and the turn ends behind it.
+            self._loop.call_soon(self._loop.call_soon, self._take_up)
             return
         # What asyncio's own loops have yet to run in this pass; another loop's turn ends in the next pass.
         if getattr(self._loop, "_ready", True):
