@@ -106,6 +106,7 @@ async def records_of(
             last_offset = header.last_offset
         assert last_offset >= offset
         offset = last_offset + 1
+        await asyncio.sleep(0)  # as between two fetches: what is to be read ahead is read now
 
 
 def values(records: Sequence[Record]) -> list[bytes | None]:

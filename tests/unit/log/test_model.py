@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.unit.log.stores import NOW_MS, TP, keyed, records_of
 from trunkline.clock import ManualClock
-from trunkline.log.embedded import partition
+from trunkline.log.embedded import ahead, partition
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.store import Durability
 
@@ -31,9 +31,10 @@ _step = st.one_of(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _zeros_behind_short_logs() -> Iterator[None]:
+def _as_if_logs_were_long() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition, "_MIN_RESERVED_BYTES", 100)
+        patch.setattr(ahead, "_LEAST_BYTES", 1)
         yield
 
 

@@ -17,6 +17,7 @@ class StoreLimits:
     max_open_files: int = field(default_factory=_default_open_files)
     max_loaded_indexes: int = 1024  # closed segments whose indexes stay in memory
     max_read_bytes: int = 64 << 20  # one read, whatever the caller asks for
+    max_read_ahead_bytes: int = 16 << 20  # of all partitions; 0 reads nothing ahead
     max_remembered_positions: int = 64  # per partition: where recent reads ended
     max_partitions: int = 100_000  # in the whole store
     max_decompressed_bytes: int = 64 << 20  # one batch, when it must be looked into

@@ -27,6 +27,7 @@ from contextlib import suppress
 from trunkline.clock import Clock
 from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_batches, read_marker
 from trunkline.log.config import LONG_MAX, TopicConfig
+from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import PartitionMark
 from trunkline.log.embedded.files import FilePool, write_atomically
 from trunkline.log.embedded.intake import Intake
@@ -54,6 +55,7 @@ class Partition:
         config: TopicConfig,
         *,
         pool: FilePool,
+        ahead: ReadAhead,
         clock: Clock,
         limits: StoreLimits,
         loaded: LoadedIndexes,
@@ -64,6 +66,7 @@ class Partition:
         self.ephemeral = ephemeral  # its directory is made by the first append, and nothing is ever fsynced
         self.directory = directory
         self.pool = pool
+        self.ahead = ahead
         self.clock = clock
         self.limits = limits
         self._loaded = loaded

@@ -2,7 +2,8 @@
 
 A read is one `pread` of whole batches out of one segment. Where it begins comes from where an earlier read ended, which a
 partition remembers for its last few readers, else from the sparse index; where it must be cut comes from the index and a
-walk over the headers behind the last entry. So a read costs the same whether it holds ten batches or ten thousand.
+walk over the headers behind the last entry. So a read costs the same whether it holds ten batches or ten thousand. A read
+that goes on where another ended, and leaves more than it takes, is followed by a read ahead (see ahead).
 
 What lies in the page cache is read on the event loop. What does not would stop everyone while the disk turns, so it is read in
 a thread, with the file pinned: a segment that is removed or replaced meanwhile stays readable until the read ends.
@@ -49,7 +50,11 @@ async def read(partition: Partition, offset: int, max_bytes: int, *, committed: 
         records = await _pread(partition, segment, position, end - position)
     else:
         # A header more than asked for: it tells the length of the first batch and the offset behind the last.
-        window = memoryview(await _pread(partition, segment, position, min(max_bytes + HEADER_BYTES, end - position)))
+        size = min(max_bytes + HEADER_BYTES, end - position)
+        sequential = offset in partition.positions
+        window = partition.ahead.take(segment, position, size)
+        if window is None:
+            window = memoryview(await _pread(partition, segment, position, size))
         cut = _cut(partition, segment, position, window, max_bytes)
         if cut == 0:
             if not at_least_one:
@@ -62,6 +67,8 @@ async def read(partition: Partition, offset: int, max_bytes: int, *, committed: 
         records = window[:cut]
         if cut + 8 <= len(window):
             (next_offset,) = _INT64.unpack_from(window, cut)
+        if sequential and position + cut + size <= end:
+            partition.ahead.expect(segment, position + cut, size)
         end = position + cut
     _remember(partition, next_offset, segment, end)
     aborted = _aborted(partition, offset, next_offset) if committed else ()

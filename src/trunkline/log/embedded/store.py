@@ -28,6 +28,7 @@ from trunkline.clock import Clock, SystemClock
 from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
 from trunkline.log.config import LONG_MAX, TopicConfig
 from trunkline.log.embedded import reader
+from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, PartitionMark
 from trunkline.log.embedded.cleaner import Cleaner
 from trunkline.log.embedded.committer import new_committer
@@ -96,6 +97,7 @@ class EmbeddedStore(LogStore):
         self._lock = DirectoryLock(self.directory)
         self._checkpoint = Checkpoint(self.directory)
         self._pool = FilePool(self._limits.max_open_files)
+        self._ahead = ReadAhead(self._pool, self._limits.max_read_ahead_bytes)
         self._loaded = LoadedIndexes(self._limits.max_loaded_indexes)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._topics: dict[str, TopicInfo] = {}
@@ -156,6 +158,7 @@ class EmbeddedStore(LogStore):
         for partition in self._partitions.values():
             partition.changed()
         await asyncio.to_thread(self._save_and_mark_clean, marks)
+        self._ahead.close()
         self._pool.close()
         self._lock.release()
 
@@ -244,6 +247,7 @@ class EmbeddedStore(LogStore):
             os.path.join(self.directory, str(tp)),
             self._topics[tp.topic].config,
             pool=self._pool,
+            ahead=self._ahead,
             clock=self._clock,
             limits=self._limits,
             loaded=self._loaded,
@@ -259,6 +263,7 @@ class EmbeddedStore(LogStore):
             os.path.join(self.directory, _EPHEMERAL, str(tp)),
             self._topics[tp.topic].config,
             pool=self._pool,
+            ahead=self._ahead,
             clock=self._clock,
             limits=self._limits,
             loaded=self._loaded,
