@@ -121,7 +121,11 @@ class _ThreadCommitter(Committer):
 
 
 class _RingCommitter(Committer):
-    """The kernel syncs. A round begins with the first append after the last one has ended."""
+    """The kernel syncs.
+
+    The first append after an idle time begins a round when the loop has done what it has to do now: those whom the append
+    woke are served first, since a record may be read before it is fsynced, and what else arrived with it is in the same round.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Ring) -> None:
         super().__init__(loop)
@@ -145,13 +149,15 @@ class _RingCommitter(Committer):
         self._ring.close()
 
     def submit(self, partition: Partition, future: asyncio.Future[Appended] | None = None, appended: Appended | None = None) -> None:  # fmt: skip
+        if not self._round and not self._under_way:
+            self._loop.call_soon(self._begin)
         _enter(self._round, partition, future, appended)
-        if not self._under_way:
-            self._begin()
+        self._idle.clear()
 
     def _begin(self) -> None:
+        if self._under_way or not self._round:
+            return
         self._under_way, self._round = list(self._round.values()), {}
-        self._idle.clear()
         if not self._hand_over():
             self._loop.run_in_executor(self._thread, _sync_all, self._under_way).add_done_callback(self._thread_ends)
 
@@ -196,9 +202,8 @@ class _RingCommitter(Committer):
     def _end(self) -> None:
         commits, self._under_way = self._under_way, []
         _complete(commits)
-        if self._round:
-            self._begin()
-        elif not self._under_way:
+        self._begin()
+        if not self._under_way:
             self._idle.set()
 
 
