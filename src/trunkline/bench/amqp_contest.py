@@ -21,6 +21,7 @@ class AmqpScale:
     transient_messages: int
     durable_messages: int
     requests: int
+    request_rounds: int
     warm_up_rounds: int
     repetitions: int
 
@@ -31,8 +32,12 @@ class AmqpScale:
         return messages if case.size_bytes < 1000 else messages // 2
 
 
-FULL = AmqpScale(transient_messages=300_000, durable_messages=100_000, requests=5_000, warm_up_rounds=2, repetitions=3)
-QUICK = AmqpScale(transient_messages=100_000, durable_messages=40_000, requests=2_000, warm_up_rounds=1, repetitions=1)
+FULL = AmqpScale(
+    transient_messages=300_000, durable_messages=100_000, requests=2_000, request_rounds=5, warm_up_rounds=2, repetitions=3
+)  # fmt: skip
+QUICK = AmqpScale(
+    transient_messages=100_000, durable_messages=40_000, requests=2_000, request_rounds=1, warm_up_rounds=1, repetitions=1
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -50,6 +55,9 @@ class AmqpContest:
     @property
     def repetitions(self) -> int:
         return self.scale.repetitions
+
+    def rounds(self, case: AmqpCase) -> int:
+        return self.scale.request_rounds if case.kind == REQUEST_REPLY else 1
 
     def start_ours(self) -> AbstractContextManager[Side]:
         return TrunklineProcess("amqp")

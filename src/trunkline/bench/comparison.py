@@ -6,8 +6,8 @@ protocol.
 The machine is assumed to be small and noisy. So only one broker runs at a time; the other is paused (SIGSTOP), because an
 idle one still takes some of the processor for its timers, its compiler and its collector. A
 case is measured on both before the next case begins, in the order ours, peer, then peer, ours, and so on, so that a slow
-minute hits both alike; and the figure is the **median** of the repetitions, for latency the median of each repetition's
-percentile. Before each measurement dirty pages are written out, so that nobody pays for what another wrote. Before the first case both brokers get the
+minute hits both alike; and the figure is the **median** of the repetitions, for latency, of which a contest may have more, the
+median of each one's percentile. Before each measurement dirty pages are written out, so that nobody pays for what another wrote. Before the first case both brokers get the
 same warm-up load, which is not counted: a virtual machine needs it to compile its hot paths.
 
 Start-up time and idle memory are taken first, on an empty data directory, `SETTLE_S` after the broker served; memory
@@ -70,6 +70,9 @@ class Contest(Protocol[CaseT]):
     def warm_up_rounds(self) -> int: ...
     @property
     def repetitions(self) -> int: ...
+    def rounds(self, case: CaseT) -> int:
+        """How often each repetition measures the case: a percentile varies more than a rate."""
+
     def start_ours(self) -> AbstractContextManager[Side]: ...
     def start_peer(self) -> AbstractContextManager[Side]: ...
     def measure(self, case: CaseT, side: Side) -> list[float]:
@@ -138,7 +141,10 @@ class Comparison(Generic[CaseT]):
         sides = 2 if self.with_peer else 1
         starts = self._start_repetitions() * (sides if self.address is None else sides - 1)
         warm_ups = self.contest.warm_up_rounds * len(self.contest.warm_up_cases) if cases else 0
-        return starts + sides * (warm_ups + self.contest.repetitions * len(cases))
+        return starts + sides * (warm_ups + sum(map(self._repetitions, cases)))
+
+    def _repetitions(self, case: CaseT) -> int:
+        return self.contest.repetitions * self.contest.rounds(case)
 
     def _start_repetitions(self) -> int:
         return self.contest.repetitions if is_selected(START_UP, self.globs) else 1
@@ -174,7 +180,7 @@ class Comparison(Generic[CaseT]):
                     self._measure(case, side)
         try:
             for case in cases:
-                for repetition in range(self.contest.repetitions):
+                for repetition in range(self._repetitions(case)):
                     for side in sides if repetition % 2 == 0 else reversed(sides):
                         self._announce(f"{case.name} · {self._side_name(side is sides[0])}")
                         for name, value in zip(case.figures, self._measure(case, side), strict=True):

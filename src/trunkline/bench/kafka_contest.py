@@ -25,6 +25,7 @@ class Scale:
     small_messages: int
     large_messages: int
     latency_messages: int
+    latency_rounds: int
     warm_up_rounds: int
     repetitions: int
 
@@ -34,8 +35,12 @@ class Scale:
         return self.small_messages if case.size_bytes < 1000 else self.large_messages
 
 
-FULL = Scale(small_messages=3_000_000, large_messages=600_000, latency_messages=5_000, warm_up_rounds=3, repetitions=3)
-QUICK = Scale(small_messages=600_000, large_messages=150_000, latency_messages=1_000, warm_up_rounds=1, repetitions=1)
+FULL = Scale(
+    small_messages=3_000_000, large_messages=600_000, latency_messages=1_000, latency_rounds=5, warm_up_rounds=3, repetitions=3
+)  # fmt: skip
+QUICK = Scale(
+    small_messages=600_000, large_messages=150_000, latency_messages=1_000, latency_rounds=1, warm_up_rounds=1, repetitions=1
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -54,6 +59,9 @@ class KafkaContest:
     @property
     def repetitions(self) -> int:
         return self.scale.repetitions
+
+    def rounds(self, case: Case) -> int:
+        return self.scale.latency_rounds if case.kind == "latency" else 1
 
     def start_ours(self) -> AbstractContextManager[Side]:
         return TrunklineProcess()

@@ -66,6 +66,9 @@ class MqttContest:
     def repetitions(self) -> int:
         return self.scale.repetitions
 
+    def rounds(self, case: MqttCase) -> int:
+        return 1
+
     def start_ours(self) -> AbstractContextManager[Side]:
         return TrunklineProcess("mqtt")
 

@@ -14,7 +14,9 @@ from trunkline.bench.load import Job, measure
 from trunkline.bench.probe import ProbeError, broker_count, resident_bytes, wait_until_serving
 from trunkline.bench.trunkline_process import TrunklineProcess
 
-TINY = Scale(small_messages=400, large_messages=200, latency_messages=50, warm_up_rounds=0, repetitions=1)
+TINY = Scale(
+    small_messages=400, large_messages=200, latency_messages=50, latency_rounds=1, warm_up_rounds=0, repetitions=1
+)
 
 
 @dataclasses.dataclass
@@ -116,9 +118,17 @@ def test_a_consumed_topic_is_filled_once_for_all_repetitions(jobs: list[Job]) ->
     assert len({job.topic for job in jobs}) == 1
 
 
+def test_a_repetition_measures_latency_in_several_rounds_on_both_sides_in_turn(jobs: list[Job]) -> None:
+    scale = dataclasses.replace(QUICK, repetitions=2, latency_rounds=3, warm_up_rounds=0)
+    Comparison(KafkaContest(scale), True, ["latency/100B/acks=1/1p/*", "produce/100B/acks=1/1p"]).run()
+    assert [job.bootstrap for job in jobs if job.kind == "latency"] == ["ours", "peer", "peer", "ours"] * 3
+    assert sum(job.kind == "produce" for job in jobs) == 4
+
+
 def test_progress_ends_at_the_announced_number_of_steps(jobs: list[Job]) -> None:
     announced: list[int] = []
-    Comparison(KafkaContest(QUICK), True, on_step=lambda _, steps: announced.append(steps)).run()
+    scale = dataclasses.replace(QUICK, latency_rounds=2)
+    Comparison(KafkaContest(scale), True, on_step=lambda _, steps: announced.append(steps)).run()
     assert announced == [len(announced)] * len(announced)
 
 
