@@ -195,6 +195,8 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is not None and not transport.is_closing():
             transport.write(data)
+            if self._unsent_bytes:
+                self._count_unsent(transport)
 
     def close(self) -> None:
         """Send the rest, then say that there is no more and wait for the client to hang up.
@@ -226,14 +228,18 @@ class Connection(asyncio.BufferedProtocol):
         if self._session is not None:
             self._session.set_writable(False)
         assert self._transport is not None
-        self._unsent_bytes = self._transport.get_write_buffer_size()
-        self._server.broker.unsent_bytes += self._unsent_bytes
+        self._count_unsent(self._transport)
 
     def resume_writing(self) -> None:
         self._forget_unsent()
         if self._session is not None:
             self._session.set_writable(True)
             self.readable_again()
+
+    def _count_unsent(self, transport: asyncio.Transport) -> None:
+        now_bytes = transport.get_write_buffer_size()
+        self._server.broker.unsent_bytes += now_bytes - self._unsent_bytes
+        self._unsent_bytes = now_bytes
 
     def _forget_unsent(self) -> None:
         self._server.broker.unsent_bytes -= self._unsent_bytes
