@@ -225,7 +225,8 @@ class LogStore(ABC):
     # -- wait ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def watch(self, tp: TopicPartition, wake: Callable[[], None]) -> None: ...
+    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False) -> None:
+        """Have `wake` called whenever the partition changes; `client_waits` if a client is then answered without delay."""
 
     @abstractmethod
     def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None: ...

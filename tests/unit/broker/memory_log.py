@@ -250,7 +250,7 @@ class MemoryLog(LogStore):
         partition = self._partition(tp)
         return [ProducerState(pid, epoch, -1, 0, 0, partition.open.get(pid)) for pid, epoch in partition.epochs.items()]
 
-    def watch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
+    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False) -> None:
         raise LogError("nothing waits on this store")
 
     def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:

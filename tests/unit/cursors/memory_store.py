@@ -170,7 +170,7 @@ class MemoryStore(LogStore):
     async def producers(self, tp: TopicPartition) -> Sequence[ProducerState]:
         return ()
 
-    def watch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
+    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False) -> None:
         return None
 
     def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:

@@ -8,7 +8,8 @@ import errno
 import logging
 import os
 import select
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -181,5 +182,44 @@ def test_appends_are_acknowledged_either_way(tmp_path: Path, io_uring: bool) -> 
                 await asyncio.gather(*(store.append(TP, batch_of(b"v"), Durability.DISK) for _ in range(20)))
             await put(store, b"last")
             assert len(await records_of(store)) == 101
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("clients", "others", "order"),
+    [(1, 0, ["served", "sync"]), (0, 1, ["sync", "served"]), (2, 3, [*["served"] * 5, "sync"]), (9, 0, ["sync", *["served"] * 9])],
+    ids=["one client", "no client", "a few clients", "many clients"],
+)  # fmt: skip
+def test_a_few_waiting_clients_are_served_before_the_disk_is_asked(
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clients: int, others: int, order: list[str]
+) -> None:
+    happened: list[str] = []
+    sync = Ring.sync
+
+    def noted(self: Ring, files: Sequence[tuple[int, int]]) -> None:
+        happened.append("sync")
+        sync(self, files)
+
+    async def main() -> None:
+        async with with_topic(tmp_path) as store:
+            await store.append(TP, batch_of(b"the file is no longer new"), Durability.DISK)
+            monkeypatch.setattr(Ring, "sync", noted)
+            loop = asyncio.get_running_loop()
+
+            def serve(number: int) -> None:
+                loop.call_soon(happened.append, "served")
+
+            watchers: list[Callable[[], None]] = [partial(serve, number) for number in range(clients + others)]
+            for number, watch in enumerate(watchers):
+                store.watch(TP, watch, client_waits=number < clients)
+            await store.append(TP, batch_of(b"v"), Durability.DISK)
+            assert happened == order
+            for watch in watchers:
+                store.unwatch(TP, watch)
+                store.unwatch(TP, watch)
+            happened.clear()
+            await store.append(TP, batch_of(b"w"), Durability.DISK)
+            assert happened == ["sync"]
 
     run(main())

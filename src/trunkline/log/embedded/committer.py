@@ -31,6 +31,7 @@ from trunkline.log.store import Appended
 
 _MANY_FILES = 256
 _RING_ENTRIES = 64
+_FEW_CLIENTS = 4
 
 _logger = logging.getLogger(__name__)
 
@@ -123,8 +124,8 @@ class _ThreadCommitter(Committer):
 class _RingCommitter(Committer):
     """The kernel syncs.
 
-    The first append after an idle time begins a round when the loop has done what it has to do now: those whom the append
-    woke are served first, since a record may be read before it is fsynced, and what else arrived with it is in the same round.
+    An append after an idle time begins a round at once, so that the disk works while the loop delivers; but when a client waits
+    for the record, and not too many do, it is served first: telling the kernel takes a tenth of its way to the client.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Ring) -> None:
@@ -149,10 +150,13 @@ class _RingCommitter(Committer):
         self._ring.close()
 
     def submit(self, partition: Partition, future: asyncio.Future[Appended] | None = None, appended: Appended | None = None) -> None:  # fmt: skip
-        if not self._round and not self._under_way:
-            self._loop.call_soon(self._begin)
+        first = not self._round
         _enter(self._round, partition, future, appended)
         self._idle.clear()
+        if not 0 < partition.waiting_clients <= _FEW_CLIENTS:
+            self._begin()
+        elif first:
+            self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
         if self._under_way or not self._round:

@@ -81,7 +81,8 @@ class Partition:
         self.dirty_directory = False
         self.unsynced_records = 0
         self.sync_scheduled = False
-        self.watchers: dict[Callable[[], None], None] = {}
+        self.watchers: dict[Callable[[], None], bool] = {}  # with whether a client waits
+        self.waiting_clients = 0
         self.positions: dict[int, tuple[Segment, int]] = {}
         self.snapshot_offset = -1  # where the newest producer snapshot stands
         self.cleaned_to = 0  # offsets before this one were compacted
@@ -146,6 +147,14 @@ class Partition:
                     wake()
                 except Exception:
                     _logger.exception("a watcher of %s failed", self.tp)
+
+    def watch(self, wake: Callable[[], None], *, client_waits: bool) -> None:
+        self.unwatch(wake)
+        self.watchers[wake] = client_waits
+        self.waiting_clients += client_waits
+
+    def unwatch(self, wake: Callable[[], None]) -> None:
+        self.waiting_clients -= self.watchers.pop(wake, False)
 
     # -- append ------------------------------------------------------------------------------------------------------
 

@@ -571,13 +571,13 @@ class EmbeddedStore(LogStore):
 
     # -- wait --------------------------------------------------------------------------------------------------------
 
-    def watch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
-        self._partition(tp).watchers[wake] = None
+    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False) -> None:
+        self._partition(tp).watch(wake, client_waits=client_waits)
 
     def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
         partition = self._partitions.get(tp)
         if partition is not None:
-            partition.watchers.pop(wake, None)
+            partition.unwatch(wake)
 
     # -- trim --------------------------------------------------------------------------------------------------------
 

@@ -156,7 +156,7 @@ class _Reading:
 
         watches = [(tp, partial(wake, key)) for key, tp in self._names.items() if tp is not None]
         for tp, watch in watches:
-            self._store.watch(tp, watch)
+            self._store.watch(tp, watch, client_waits=True)
         timer = loop.call_later(max_wait_ms / 1000, woken.set)
         deadline = loop.time() + max_wait_ms / 1000
         try:
