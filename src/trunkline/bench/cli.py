@@ -61,7 +61,9 @@ def _wishing(peer: str, address_option: str = "--address") -> Callable[[Callable
             "--case", "globs", multiple=True, metavar="GLOB", help="Only figures whose name matches; may be repeated."
         )
         @click.option(
-            "--reps", type=click.IntRange(1, MAX_REPETITIONS), help="Repetitions; the median is reported.  [default: 3]"
+            "--reps",
+            type=click.IntRange(1, MAX_REPETITIONS),
+            help="Repetitions; the median is reported.  [default: 1 with --quick, else 11 for kafka, 3 for amqp and mqtt]",
         )
         @click.option(
             address_option, "address", metavar="HOST:PORT", help="Measure the broker running there, start none."

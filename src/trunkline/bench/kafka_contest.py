@@ -37,7 +37,7 @@ class Scale:
 
 
 FULL = Scale(
-    small_messages=1_000_000, large_messages=250_000, latency_messages=1_000, latency_rounds=3, warm_up_rounds=3, repetitions=7
+    small_messages=1_000_000, large_messages=250_000, latency_messages=1_000, latency_rounds=3, warm_up_rounds=3, repetitions=11
 )  # fmt: skip
 QUICK = Scale(
     small_messages=600_000, large_messages=150_000, latency_messages=1_000, latency_rounds=1, warm_up_rounds=1, repetitions=1
