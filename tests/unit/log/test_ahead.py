@@ -170,6 +170,7 @@ def test_a_window_that_nobody_takes_is_let_go(tmp_path: Path, monkeypatch: pytes
 
     async def main() -> None:
         windows = ReadAhead(pool, 2 << 20)
+        pool.fd(segment.log_path)
         for position in (0, 1 << 20, 2 << 20):
             windows.expect(segment, position, 1 << 20)
         await turns(5)
@@ -218,6 +219,27 @@ def test_removed_records_are_not_served_from_a_window(tmp_path: Path) -> None:
             assert (await read(store, 60))[-1] == 69
 
     run(main())
+
+
+def test_a_segment_that_is_let_go_before_it_is_read_is_not_opened_again(tmp_path: Path) -> None:
+    segment = Segment(str(tmp_path), 0, size=1 << 20, created_ms=0, new=True)
+    Path(segment.log_path).write_bytes(bytes(segment.size))
+    pool = FilePool(8)
+
+    async def main() -> None:
+        windows = ReadAhead(pool, 2 << 20)
+        pool.fd(segment.log_path)
+        windows.expect(segment, 0, 1 << 20)
+        pool.forget(segment.log_path)  # as when retention removes it
+        await turns()
+        assert windows.kept_bytes == 0
+        assert pool.pin_if_open(segment.log_path) is None
+        windows.close()
+
+    try:
+        run(main())
+    finally:
+        pool.close()
 
 
 def test_a_topic_of_the_same_name_begins_without_windows(tmp_path: Path) -> None:

@@ -70,12 +70,17 @@ class ReadAhead:
         if self.kept_bytes + size > self._max_bytes or key in self._windows:
             return
         segment, position = key
+        file = self._pool.pin_if_open(segment.log_path)
+        if file is None:
+            return  # it is being removed, or was put aside for others
         window = bytearray(size)
         try:
-            if os.preadv(self._pool.fd(segment.log_path), [window], position, os.RWF_NOWAIT) != size:
+            if os.preadv(file.fd, [window], position, os.RWF_NOWAIT) != size:
                 return
         except OSError:
-            return  # not in the page cache, removed, unreadable: whoever asks for it is told
+            return  # not in the page cache, or unreadable: whoever asks for it is told
+        finally:
+            self._pool.unpin(file)
         self._windows[key] = (window, loop.time() + _KEEP_S)
         self.kept_bytes += size
         if self._timer is None:
