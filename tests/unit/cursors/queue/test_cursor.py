@@ -470,7 +470,7 @@ def test_acknowledged_prefixes_free_their_segments_unless_they_are_retained() ->
                 bench.queue.acquire(10)
                 bench.queue.acknowledge(range(start, start + 10))
                 await bench.settle()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(50):
                 while not retain and bench.store.bounds(TP).log_start_offset < 80:
                     await asyncio.sleep(0.01)
             assert (bench.store.bounds(TP).log_start_offset == 0) is retain
