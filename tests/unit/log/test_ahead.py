@@ -121,14 +121,17 @@ def test_everything_arrives_once_and_in_order_whatever_is_asked_for(tmp_path: Pa
     run(main())
 
 
-def test_small_reads_are_not_followed_by_one_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("most_bytes", "batches"), [(16 << 20, 5), (0, 10)], ids=["reads are small", "the limit is 0"])
+def test_nothing_is_read_ahead_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int, batches: int
+) -> None:
     async def main() -> None:
-        async with filled(tmp_path) as store:
+        async with filled(tmp_path, max_read_ahead_bytes=most_bytes) as store:
             preads = Preads(monkeypatch)
-            for start in range(0, 50, 5):
-                assert await read(store, start, 5 * BATCH_BYTES) == list(range(start, start + 5))
+            for start in range(0, 50, batches):
+                assert await read(store, start, batches * BATCH_BYTES) == list(range(start, start + batches))
                 await turns()
-            assert len(preads.sizes) == 10
+            assert len(preads.sizes) == 50 // batches
 
     run(main())
 
@@ -146,18 +149,6 @@ def test_no_more_than_the_limit_is_read_ahead(tmp_path: Path, monkeypatch: pytes
             assert len(preads.sizes) == len(readers) + 2
             for start in readers:
                 assert await read(store, start + 20) == list(range(start + 20, start + 30))
-
-    run(main())
-
-
-def test_zero_reads_nothing_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with filled(tmp_path, max_read_ahead_bytes=0) as store:
-            preads = Preads(monkeypatch)
-            for start in range(0, 50, 10):
-                await read(store, start)
-                await turns()
-            assert len(preads.sizes) == 5
 
     run(main())
 
