@@ -56,15 +56,7 @@ class BatchTooLarge(LogError):
 
 
 class OutOfOrderSequence(LogError):
-    """A gap in an idempotent producer's sequence numbers."""
-
-
-class DuplicateSequence(LogError):
-    """An old sequence number whose offset is no longer remembered; it was stored, but where is not known."""
-
-
-class UnknownProducer(LogError):
-    """A sequence number other than 0 from a producer of which the partition knows nothing."""
+    """An idempotent producer's batch is neither the next one nor a repetition that is remembered."""
 
 
 class ProducerFenced(LogError):

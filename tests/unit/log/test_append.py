@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import (
     BatchTooLarge,
     CorruptBatch,
-    DuplicateSequence,
     InvalidRecord,
     InvalidTimestamp,
     InvalidTransactionState,
@@ -196,10 +196,43 @@ def test_each_of_the_last_five_batches_is_recognised_also_after_a_restart(tmp_pa
                 again = await _send(store, 2 * number, 2)
                 assert again.duplicate
                 assert (again.base_offset, again.last_offset) == (sent[number].base_offset, sent[number].last_offset)
-            with pytest.raises(DuplicateSequence):
+            with pytest.raises(OutOfOrderSequence):  # whoever was told that it is stored would not send it again
                 await _send(store, 0, 2)
             assert store.bounds(TP).high_watermark == 12
             assert (await _send(store, 12)).base_offset == 12
+
+    run(main())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("commit", [False, True])
+def test_in_a_transaction_only_its_own_batches_can_be_repeated(tmp_path: Path, commit: bool, restarted: bool) -> None:
+    async def main() -> None:
+        def batch(sequence: int, count: int = 3) -> bytes:
+            return batch_of(*[b"v"] * count, pid=7, epoch=0, sequence=sequence, transactional=True)
+
+        async with with_topic(tmp_path) as store:
+            await store.append(TP, batch(0))
+            assert (await store.append(TP, batch(0))).duplicate
+            await store.append_marker(TP, 7, 0, commit=commit)
+            if not restarted:
+                await _refuse_what_ended(store, batch)
+        async with with_topic(tmp_path) as store:
+            await _refuse_what_ended(store, batch)
+
+    async def _refuse_what_ended(store: EmbeddedStore, batch: Callable[..., bytes]) -> None:
+        end = store.bounds(TP).high_watermark
+        for count in (1, 2, 3, 4):
+            with pytest.raises(OutOfOrderSequence):
+                await store.append(TP, batch(0, count))
+        sequence = (await store.producers(TP))[0].last_sequence + 1
+        assert (await store.append(TP, batch(sequence))).base_offset == end
+        with pytest.raises(OutOfOrderSequence):
+            await store.append(TP, batch(0))
+        again = await store.append(TP, batch(sequence))
+        assert again.duplicate
+        assert again.base_offset == end
+        await store.append_marker(TP, 7, 0, commit=True)
 
     run(main())
 

@@ -3,9 +3,11 @@
 Per producer id: the epoch, the sequence ranges and offsets of its last five batches, the epoch of the coordinator that ended
 its last transaction, and the first offset of the transaction that is open. From this follow
 
-- duplicates: a batch that equals one of the last five is answered with the offsets it has; older ones are refused as such;
-- gaps: the next batch must begin where the last one ended (sequence numbers wrap at 2^31-1); a producer that the partition
-  does not know may begin anywhere, since its state may have expired; a new epoch begins at 0;
+- duplicates: a batch that equals one of the last five is answered with the offsets it has; in a transaction only those of
+  that transaction count, because nobody repeats what belongs to one that has ended: such numbers are a client's mistake,
+  and to call its records stored would lose them;
+- order: any other batch must begin where the last one ended (sequence numbers wrap at 2^31-1); a producer that the
+  partition does not know may begin anywhere, since its state may have expired; a new epoch begins at 0;
 - fencing: a lower epoch is refused;
 - the last stable offset: the smallest first offset of an open transaction.
 
@@ -25,7 +27,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trunkline.log.batch import (
-    MAX_SEQUENCE,
     NO_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
@@ -35,9 +36,7 @@ from trunkline.log.batch import (
 from trunkline.log.checksum import crc32c_of
 from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.errors import (
-    DuplicateSequence,
     InvalidTransactionState,
-    LogError,
     OutOfOrderSequence,
     ProducerFenced,
 )
@@ -78,6 +77,21 @@ class Producer:
             return 0
         return advance_sequence(self.batches[-1].last_sequence, 1)
 
+    def find(self, header: BatchHeader) -> SequenceRange | None:
+        """The stored batch that this one repeats."""
+        if header.producer_epoch != self.epoch:
+            return None
+        first_offset = 0
+        if header.attributes & TRANSACTIONAL:
+            if self.transaction_start_offset is None:
+                return None
+            first_offset = self.transaction_start_offset
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.first_sequence == first and batch.last_sequence == last and batch.base_offset >= first_offset:
+                return batch
+        return None
+
 
 class ProducerTable:
     def __init__(self) -> None:
@@ -109,12 +123,13 @@ class ProducerTable:
         expected = producer.expected_sequence(header.producer_epoch)
         # Offsets committed in a transaction come without a sequence: the groups write them, not the producer.
         if header.base_sequence not in (expected, NO_SEQUENCE):
-            if header.producer_epoch == producer.epoch:
-                last = header.last_sequence
-                for batch in producer.batches:
-                    if batch.first_sequence == header.base_sequence and batch.last_sequence == last:
-                        return batch
-            raise _out_of_sequence(producer, header, expected)
+            duplicate = producer.find(header)
+            if duplicate is None:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id}, epoch {header.producer_epoch}, sent sequence {header.base_sequence}; "
+                    f"{expected} was expected"
+                )
+            return duplicate
         if producer.transaction_start_offset is not None and not header.attributes & TRANSACTIONAL:
             raise InvalidTransactionState(
                 f"producer {header.producer_id} sent a non-transactional batch inside a transaction"
@@ -248,19 +263,3 @@ class ProducerTable:
         started = [(p.transaction_start_offset, key) for key, p in table._producers.items()]
         table._open_transactions = {key: start for start, key in sorted((s, k) for s, k in started if s is not None)}
         return table
-
-
-def _out_of_sequence(producer: Producer, header: BatchHeader, expected: int) -> LogError:
-    first, last = header.base_sequence, header.last_sequence
-    if header.producer_epoch == producer.epoch and producer.batches and _is_before(last, expected):
-        return DuplicateSequence(
-            f"producer {header.producer_id} repeats sequences {first} to {last}; the next is {expected}"
-        )
-    return OutOfOrderSequence(
-        f"producer {header.producer_id}, epoch {header.producer_epoch}, sent sequence {first}; {expected} was expected"
-    )
-
-
-def _is_before(sequence: int, other: int) -> bool:
-    """Whether `sequence` comes before `other` on the circle of sequence numbers."""
-    return 0 < ((other - sequence) & MAX_SEQUENCE) <= MAX_SEQUENCE // 2

@@ -128,8 +128,6 @@ _LOG_CODES: tuple[tuple[type[log.LogError], ErrorCode], ...] = (
     (log.InvalidRecord, ErrorCode.INVALID_RECORD),
     (log.BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (log.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
-    (log.DuplicateSequence, ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
-    (log.UnknownProducer, ErrorCode.UNKNOWN_PRODUCER_ID),
     (log.ProducerFenced, ErrorCode.INVALID_PRODUCER_EPOCH),
     (log.InvalidTransactionState, ErrorCode.INVALID_TXN_STATE),
     (log.StorageFailure, ErrorCode.KAFKA_STORAGE_ERROR),
