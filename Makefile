@@ -73,6 +73,7 @@ bench: setup ## Measure us beside Apache Kafka, RabbitMQ and Mosquitto
 
 crash: setup ## Kill brokers a few hundred times and check every promise of durability
 	@$(BIN)/python -m tests.crash --cycles 300
+	@$(BIN)/python -m tests.crash --cycles 100 --protocol kafka-java
 	@$(BIN)/python -m tests.crash --cycles 200 --protocol amqp
 
 generate: $(VENV)/.dev ## Write the Kafka message classes from their declarations

@@ -1,4 +1,4 @@
-"""The long form of the crash tests: `python -m tests.crash --cycles 300 [--protocol amqp]`, or `make crash`."""
+"""The long form of the crash tests: `python -m tests.crash --cycles 300 [--protocol amqp|kafka-java]`, or `make crash`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.crash.amqp_campaign import AmqpCampaign
 from tests.crash.campaign import Campaign
+from tests.crash.java_campaign import JavaCampaign
+
+CAMPAIGNS: dict[str, type[AmqpCampaign | Campaign | JavaCampaign]] = {
+    "amqp": AmqpCampaign,
+    "kafka": Campaign,
+    "kafka-java": JavaCampaign,
+}
 
 
 def main() -> int:
@@ -20,14 +27,14 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=300, help="how often the broker is killed (default 300)")
     parser.add_argument("--seed", type=int, default=None, help="repeat the schedule of an earlier run")
     parser.add_argument("--directory", type=Path, default=None, help="keep the broker's data and log here")
-    parser.add_argument("--protocol", choices=["kafka", "amqp"], default="kafka", help="whose clients are at work")
+    parser.add_argument("--protocol", choices=sorted(CAMPAIGNS), default="kafka", help="whose clients are at work")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     console = Console(stderr=True)
     console.print(f"Killing a working broker {options.cycles} times; repeat with --seed {seed}.")
     with tempfile.TemporaryDirectory(prefix="trunkline-crash-") as scratch:
         directory = options.directory or Path(scratch)
-        campaign = (AmqpCampaign if options.protocol == "amqp" else Campaign)(directory, seed)
+        campaign = CAMPAIGNS[options.protocol](directory, seed)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

@@ -39,6 +39,8 @@ def client_config(bootstrap: str, **settings: object) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 100,
         "retry.backoff.ms": 20,
         "socket.timeout.ms": 10_000,
+        # librdkafka (2.16) waits for the next refresh when the broker dies as a consumer asks for its topics: 5 minutes.
+        "topic.metadata.refresh.interval.ms": 1000,
         "log_level": 0,
         "error_cb": lambda error: None,
         **{name.replace("_", "."): value for name, value in settings.items()},
