@@ -9,6 +9,7 @@ reason.
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -17,6 +18,10 @@ from hypothesis import HealthCheck, settings
 # How long an example takes says something about the machine, not about the promise: no deadlines.
 settings.register_profile("trunkline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("trunkline")
+
+# A run that a shell started in the background ignores SIGINT, and so would the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

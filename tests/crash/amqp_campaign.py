@@ -19,6 +19,7 @@ import pika
 from tests.crash.amqp_clients import AmqpThread, Publisher, Taker, Transactor
 from tests.crash.amqp_ledger import AmqpLedger
 from tests.crash.campaign import start_and_kill
+from tests.crash.ledger import verdict
 from tests.integration.server import ServerProcess
 
 SHARED, ORDERED, PROCESSED = "shared", "ordered", "processed"
@@ -41,12 +42,11 @@ class AmqpSummary:
     complaints: list[str]
 
     def __str__(self) -> str:
-        lines = [
+        checked = (
             f"seed {self.seed}: {self.kills} kills; {self.confirmed} confirmed messages, {self.acknowledged} "
             f"acknowledgements, {self.redelivered} redeliveries, {self.transactions} transactions checked"
-        ]
-        lines += [f"  broken promise: {complaint}" for complaint in self.complaints] or ["  every promise was kept"]
-        return "\n".join(lines)
+        )
+        return verdict(checked, self.complaints)
 
 
 class AmqpCampaign:

@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.crash.clients import Client, GroupMember, Processor, RecordProducer, client_config
-from tests.crash.ledger import Ledger, Place
+from tests.crash.ledger import Ledger, Place, verdict
 from tests.integration.server import ServerProcess
 from tests.integration.waiting import wait_until
 
@@ -53,12 +53,11 @@ class Summary:
     complaints: list[str]
 
     def __str__(self) -> str:
-        lines = [
+        checked = (
             f"seed {self.seed}: {self.kills} kills, {self.kills_while_starting} of them during recovery; "
             f"{self.records} acknowledged records, {self.transactions} transactions, {self.commits} committed offsets checked"
-        ]
-        lines += [f"  broken promise: {complaint}" for complaint in self.complaints] or ["  every promise was kept"]
-        return "\n".join(lines)
+        )
+        return verdict(checked, self.complaints)
 
 
 class Campaign:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.crash.campaign import TOPIC_CONFIG, read_all, start_and_kill
 from tests.crash.clients import client_config
-from tests.crash.ledger import Fate, Ledger, Place
+from tests.crash.ledger import Fate, Ledger, Place, verdict
 from tests.integration.java.jvm import JVM_FLAGS, compiled, required
 from tests.integration.server import ServerProcess
 from tests.integration.waiting import wait_until
@@ -44,11 +44,8 @@ class JavaSummary:
     complaints: list[str]
 
     def __str__(self) -> str:
-        lines = [
-            f"seed {self.seed}: {self.kills} kills; {self.committed} committed and {self.aborted} aborted transactions checked"
-        ]
-        lines += [f"  broken promise: {complaint}" for complaint in self.complaints] or ["  every promise was kept"]
-        return "\n".join(lines)
+        checked = f"{self.kills} kills; {self.committed} committed and {self.aborted} aborted transactions checked"
+        return verdict(f"seed {self.seed}: {checked}", self.complaints)
 
 
 class Biller:
