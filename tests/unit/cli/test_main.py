@@ -40,6 +40,16 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
             yield from commands(command, (*path, name))
 
 
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [("consum", "No such command 'consum'. Did you mean 'consume'?"), ("xyz", "No such command 'xyz'.\n")],
+)
+def test_a_mistyped_command_is_told_what_was_perhaps_meant(typed: str, answer: str) -> None:
+    done = CliRunner().invoke(cli, [typed, "greetings"])
+    assert done.exit_code == 2
+    assert answer in done.output
+
+
 def test_help_names_every_command_and_imports_none() -> None:
     script = (
         "import sys\nfrom trunkline.cli.main import main\n"
