@@ -92,14 +92,22 @@ class Group:
         self.until(shared, f"{len(partitions)} partitions in shares of {sizes}", timeout)
 
 
+def subscribed(topic: str, configuration: dict[str, Any]) -> Any:
+    """A kafka-python consumer of this topic. Subscribed as it is made, it may take metadata without the topic for the
+    metadata it has looked at; as leader it then assigns nothing and is content with that.
+    """
+    consumer = kafka.KafkaConsumer(**configuration)
+    consumer.subscribe([topic])
+    wait_until(lambda: consumer.partitions_for_topic(topic), what=f"metadata of {topic}")
+    return consumer
+
+
 class MemberThread:
     """A kafka-python consumer, polled by a thread of its own as in an application: one thread cannot poll several, because
     a member that is not being polled answers nothing, not even while another waits for it."""
 
     def __init__(self, topic: str, configuration: dict[str, Any]) -> None:
-        self._consumer = kafka.KafkaConsumer(topic, **configuration)
-        # With its metadata not loaded yet, kafka-python's leader assigns nothing and is content with that.
-        self._consumer.partitions_for_topic(topic)
+        self._consumer = subscribed(topic, configuration)
         self._assignment: Partitions = frozenset()
         self._leaving = threading.Event()
         self.values: list[bytes | None] = []

@@ -24,7 +24,14 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from tests.integration.kafka import settings
 from tests.integration.kafka.conftest import ClientFactory, TopicFactory
 from tests.integration.kafka.deliveries import deliver
-from tests.integration.kafka.membership import MemberProcess, MemberThread, Partitions, all_partitions, is_shared
+from tests.integration.kafka.membership import (
+    MemberProcess,
+    MemberThread,
+    Partitions,
+    all_partitions,
+    is_shared,
+    subscribed,
+)
 from tests.integration.server import RunningBroker
 from tests.integration.waiting import DEADLINE_SECONDS, RETRY_SECONDS, wait_until
 
@@ -186,7 +193,7 @@ def test_kafka_python_commits_with_metadata_and_resumes(
     name, group = topic(), unique("group")
     deliver(producer(), name, [b"%d" % number for number in range(10)])
     where = kafka.TopicPartition(name, 0)
-    first = kafka.KafkaConsumer(name, **settings.kafka_python_consumer(broker.bootstrap, group, max_poll_records=4))
+    first = subscribed(name, settings.kafka_python_consumer(broker.bootstrap, group, max_poll_records=4))
     wait_until(lambda: first.poll(timeout_ms=100), what="four records")
     first.commit({where: kafka.OffsetAndMetadata(4, "four", -1)})
     assert first.committed(where, metadata=True)[:2] == (4, "four")
