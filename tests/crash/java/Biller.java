@@ -43,6 +43,10 @@ public final class Biller {
     public static void main(String[] arguments) throws Exception {
         Biller biller = new Biller(arguments);
         Thread work = new Thread(biller::work);
+        work.setUncaughtExceptionHandler((thread, error) -> {
+            say("broke " + error);
+            Runtime.getRuntime().halt(1);
+        });
         work.start();
         while (System.in.read() >= 0) {
             // Only the end counts.

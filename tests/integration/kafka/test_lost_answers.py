@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.integration.kafka import settings
 from tests.integration.kafka.conftest import create_topic
 from tests.integration.kafka.deliveries import deliver, nothing_more, take_values
-from tests.integration.kafka.test_restart import admin_of
 from tests.integration.kafka.wire import Wire
 from tests.integration.server import ServerProcess
 from tests.integration.waiting import DEADLINE_SECONDS, wait_until
@@ -53,8 +53,10 @@ def reading(server: ServerProcess, isolation: str) -> Iterator[Any]:
     config = settings.confluent_consumer(server.bootstrap, "reader", isolation_level=isolation)
     reader = Consumer(config)
     reader.assign([TopicPartition(TOPIC, 0, 0)])
-    yield reader
-    reader.close()
+    try:
+        yield reader
+    finally:
+        reader.close()
 
 
 @pytest.mark.parametrize("count", [STORED - 1, STORED, STORED + 1])
@@ -65,7 +67,7 @@ def test_a_transaction_after_an_aborted_one_that_was_stored_unnoticed_is_not_tak
 
     What comes under such a number has not been stored, and must not be acknowledged as if it had.
     """
-    create_topic(admin_of(server), TOPIC)
+    create_topic(AdminClient(settings.confluent(server.bootstrap)), TOPIC)
     down = threading.Event()
     client = producer(lambda error: down.set())
     client.begin_transaction()
