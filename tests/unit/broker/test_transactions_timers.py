@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.faulty_log import FaultyLog
 from trunkline.broker.transaction_log import TRANSACTION_STATE
 from trunkline.broker.transactions import TransactionCoordinator, TransactionLimits
 from trunkline.clock import SystemClock
 from trunkline.log.store import TopicPartition
 
-from .memory_log import MemoryLog
 from .transaction_bench import OFFSETS, P0, P1, TIMEOUT_MS, Groups, bench, refused, scenario
 
 LIMITS = TransactionLimits()
@@ -248,7 +248,7 @@ async def _result(task: asyncio.Future[None]) -> None:
 
 @scenario
 async def test_run_timers_wakes_for_a_deadline_that_appears_while_it_sleeps() -> None:
-    store = MemoryLog()
+    store = FaultyLog()
     await store.create_topic("orders", 1)
     coordinator = TransactionCoordinator(store, Groups(), SystemClock())
     await coordinator.start()

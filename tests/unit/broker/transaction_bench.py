@@ -7,14 +7,13 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
+from tests.faulty_log import FaultyLog
 from trunkline.broker.errors import TransactionError
 from trunkline.broker.transactions import ProducerIdentity, TransactionCoordinator, TransactionLimits
 from trunkline.clock import ManualClock
 from trunkline.cursors.stream import OFFSETS_PARTITION
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import Durability, LogStore, TopicPartition
-
-from .memory_log import MemoryLog
 
 P0 = TopicPartition("orders", 0)
 P1 = TopicPartition("orders", 1)
@@ -44,8 +43,8 @@ class Bench:
         self.coordinator = TransactionCoordinator(store, self.groups, clock, limits=limits)
 
     @property
-    def memory(self) -> MemoryLog:
-        assert isinstance(self.store, MemoryLog)
+    def memory(self) -> FaultyLog:
+        assert isinstance(self.store, FaultyLog)
         return self.store
 
     async def start(self) -> Bench:
@@ -97,7 +96,7 @@ class Bench:
 
 
 def bench(limits: TransactionLimits | None = None) -> Coroutine[None, None, Bench]:
-    return Bench(MemoryLog(), ManualClock(), limits).start()
+    return Bench(FaultyLog(), ManualClock(), limits).start()
 
 
 def scenario(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
 import pytest
 
-from tests.unit.cursors.memory_store import MemoryStore
+from tests.faulty_log import FaultyLog
 from trunkline.clock import ManualClock
 from trunkline.cursors.stream import (
     FetchedOffset,
@@ -47,8 +47,8 @@ async def turns(count: int = 30) -> None:
 
 
 class Harness:
-    def __init__(self, store: MemoryStore | None = None, limits: GroupLimits | None = None) -> None:
-        self.store = store or MemoryStore()
+    def __init__(self, store: FaultyLog | None = None, limits: GroupLimits | None = None) -> None:
+        self.store = store or FaultyLog()
         self.clock = ManualClock()
         self.limits = limits or GroupLimits()
         self.groups = GroupCoordinator(self.store, self.clock, limits=self.limits)

@@ -135,13 +135,13 @@ def test_later_fsyncs_that_complete_first_are_applied_in_order() -> None:
         h.store.automatic_sync = False
         first = asyncio.ensure_future(h.commit(1))
         await turns()
-        held, h.store._unsynced = h.store._unsynced, []
+        held, h.store.waiting = h.store.waiting, []
         second = asyncio.ensure_future(h.commit(2))
         await turns()
         h.store.sync()
         await turns()
         assert not second.done()
-        h.store._unsynced = held
+        h.store.waiting = held
         h.store.sync()
         assert (await first, await second) == ("", "")
         assert h.committed() == 2

@@ -32,7 +32,7 @@ from trunkline.log.embedded.checkpoint import PartitionMark
 from trunkline.log.embedded.files import FilePool, write_atomically
 from trunkline.log.embedded.intake import Intake
 from trunkline.log.embedded.limits import StoreLimits
-from trunkline.log.embedded.producers import ProducerTable, SequenceRange
+from trunkline.log.embedded.producers import ProducerTable
 from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, LoadedIndexes, Segment, offset_name
 from trunkline.log.errors import StorageFailure
 from trunkline.log.store import Appended, Bounds, Buffer, TopicPartition
@@ -171,7 +171,7 @@ class Partition:
                 if duplicate is not None:
                     return self._duplicate(duplicate.base_offset, duplicate.last_offset)
         elif any(header.producer_id >= 0 for header, _ in batches):
-            repeated = self._drop_duplicates(batches, now_ms)
+            repeated = self.producers.drop_duplicates(batches, self.end_offset, now_ms)
             if not batches:
                 return self._duplicate(repeated[0].base_offset, repeated[-1].last_offset)
         base_offset = self.end_offset
@@ -224,24 +224,6 @@ class Partition:
 
     def _duplicate(self, base_offset: int, last_offset: int) -> Appended:
         return Appended(base_offset, last_offset, -1, self.log_start_offset, duplicate=True)
-
-    def _drop_duplicates(self, batches: list[tuple[BatchHeader, memoryview]], now_ms: int) -> list[SequenceRange]:
-        """Check a sequence of batches, each in the light of those before it, on a copy of the producers' state."""
-        trial = self.producers.fork({header.producer_id for header, _ in batches})
-        repeated: list[SequenceRange] = []
-        fresh: list[tuple[BatchHeader, memoryview]] = []
-        offset = self.end_offset
-        for header, batch in batches:
-            if header.producer_id >= 0:
-                duplicate = trial.check(header)
-                if duplicate is not None:
-                    repeated.append(duplicate)
-                    continue
-                trial.apply(header, offset, now_ms)
-            fresh.append((header, batch))
-            offset += header.last_offset_delta + 1
-        batches[:] = fresh
-        return repeated
 
     def _write(self, batches: list[tuple[BatchHeader, memoryview]]) -> None:
         """Write batches at the end of the log, at the offsets that follow it, and index them."""

@@ -136,6 +136,28 @@ class ProducerTable:
             )
         return None
 
+    def drop_duplicates(
+        self, batches: list[tuple[BatchHeader, memoryview]], end_offset: int, now_ms: int
+    ) -> list[SequenceRange]:
+        """Check batches that shall stand from `end_offset` on, each in the light of those before it.
+
+        Takes those that are stored already out of the list, and returns where they are.
+        """
+        trial = self.fork({header.producer_id for header, _ in batches})
+        repeated: list[SequenceRange] = []
+        fresh: list[tuple[BatchHeader, memoryview]] = []
+        for header, batch in batches:
+            if header.producer_id >= 0:
+                duplicate = trial.check(header)
+                if duplicate is not None:
+                    repeated.append(duplicate)
+                    continue
+                trial.apply(header, end_offset, now_ms)
+            fresh.append((header, batch))
+            end_offset += header.last_offset_delta + 1
+        batches[:] = fresh
+        return repeated
+
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         producer = self._producers.get(producer_id)
         if producer is None:

@@ -1,0 +1,1 @@
+"""The store whose log is this process's memory."""

@@ -1,0 +1,226 @@
+"""The store in memory: what every store promises, and nothing that outlives the process.
+
+It checks, numbers and fences as the embedded store does, with the same code for both. An append that asks for the disk is
+acknowledged in a later turn of the event loop, never in its own: whoever relies on the difference is found out here too.
+It has no files, no retention and no compaction: records stay until they are trimmed or their topic is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from uuid import UUID, uuid4
+
+from trunkline.clock import Clock, SystemClock
+from trunkline.log.config import TopicConfig
+from trunkline.log.embedded.limits import StoreLimits
+from trunkline.log.errors import (
+    InvalidPartitionCount,
+    InvalidTopicName,
+    TopicExists,
+    UnknownTopicOrPartition,
+)
+from trunkline.log.memory.partition import MemoryPartition
+from trunkline.log.names import check_topic_name, folded
+from trunkline.log.store import (
+    Appended,
+    Bounds,
+    Buffer,
+    Durability,
+    LogDirectory,
+    LogStore,
+    OffsetAndTimestamp,
+    ProducerState,
+    Slice,
+    TopicInfo,
+    TopicPartition,
+)
+
+
+class MemoryStore(LogStore):
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        defaults: Mapping[str, str] | None = None,
+        limits: StoreLimits | None = None,
+    ) -> None:
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._defaults = dict(defaults or {})
+        TopicConfig({}, self._defaults)  # refuses bad defaults now, not at the first topic
+        self._limits = limits if limits is not None else StoreLimits()
+        self._topics: dict[str, TopicInfo] = {}
+        self._topics_view = MappingProxyType(self._topics)
+        self._partitions: dict[TopicPartition, MemoryPartition] = {}
+
+    async def start(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        for partition in self._partitions.values():
+            partition.changed()
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def topics(self) -> Mapping[str, TopicInfo]:
+        return self._topics_view
+
+    def topic(self, name: str) -> TopicInfo | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
+        return next((info for info in self._topics.values() if info.id == topic_id), None)
+
+    def colliding_topic(self, name: str) -> str | None:
+        return next((other for other in self._topics if other != name and folded(other) == folded(name)), None)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str] | None = None,
+        *,
+        topic_id: UUID | None = None,
+        ephemeral: bool = False,
+    ) -> TopicInfo:
+        if name in self._topics:
+            raise TopicExists(f"topic {name!r} already exists")
+        check_topic_name(name)
+        other = self.colliding_topic(name)
+        if other is not None and not ephemeral:
+            raise InvalidTopicName(f"topic name {name!r} collides with topic {other!r}: '.' and '_' count as the same")
+        self._check_partition_count(partitions, partitions)
+        info = TopicInfo(
+            name, topic_id or uuid4(), partitions, TopicConfig(config, self._defaults), ephemeral=ephemeral
+        )
+        self._topics[name] = info
+        self._open_partitions(info)
+        return info
+
+    async def delete_topic(self, name: str) -> None:
+        info = self._require_topic(name)
+        del self._topics[name]
+        for number in range(info.partitions):
+            partition = self._partitions.pop(TopicPartition(name, number))
+            partition.failure = UnknownTopicOrPartition(f"topic {name!r} was deleted")
+            partition.changed()
+
+    async def grow_topic(self, name: str, partitions: int) -> TopicInfo:
+        old = self._require_topic(name)
+        if partitions <= old.partitions:
+            raise InvalidPartitionCount(f"topic {name!r} has {old.partitions} partitions already")
+        self._check_partition_count(partitions, partitions - old.partitions)
+        info = self._topics[name] = old._replace(partitions=partitions)
+        self._open_partitions(info)
+        return info
+
+    async def configure_topic(self, name: str, config: Mapping[str, str]) -> TopicInfo:
+        old = self._require_topic(name)
+        info = self._topics[name] = old._replace(config=TopicConfig(config, self._defaults))
+        for number in range(info.partitions):
+            self._partitions[TopicPartition(name, number)].configure(info.config)
+        return info
+
+    def _open_partitions(self, info: TopicInfo) -> None:
+        for number in range(info.partitions):
+            tp = TopicPartition(info.name, number)
+            if tp not in self._partitions:
+                self._partitions[tp] = MemoryPartition(
+                    tp, info.config, self._clock, self._limits.max_decompressed_bytes
+                )
+
+    def _require_topic(self, name: str) -> TopicInfo:
+        info = self._topics.get(name)
+        if info is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        return info
+
+    def _check_partition_count(self, count: int, added: int) -> None:
+        if count < 1:
+            raise InvalidPartitionCount(f"a topic has at least one partition, not {count}")
+        if len(self._partitions) + added > self._limits.max_partitions:
+            raise InvalidPartitionCount(
+                f"{added} more partitions would exceed the store's limit of {self._limits.max_partitions}"
+            )
+
+    def _partition(self, tp: TopicPartition) -> MemoryPartition:
+        found = self._partitions.get(tp)
+        if found is None:
+            raise UnknownTopicOrPartition(f"there is no {tp}")
+        return found
+
+    # -- append ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS
+    ) -> asyncio.Future[Appended]:
+        return self.acknowledge(tp, self._partition(tp).append(batches), durability)
+
+    def append_marker(
+        self,
+        tp: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int = 0,
+        durability: Durability = Durability.DISK,
+    ) -> asyncio.Future[Appended]:
+        appended = self._partition(tp).append_marker(
+            producer_id, producer_epoch, commit=commit, coordinator_epoch=coordinator_epoch
+        )
+        return self.acknowledge(tp, appended, durability)
+
+    def acknowledge(self, tp: TopicPartition, appended: Appended, durability: Durability) -> asyncio.Future[Appended]:
+        """The ticket of an append that has its place."""
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        if durability is Durability.DISK:
+            future.get_loop().call_soon(_complete, future, appended)
+        else:
+            future.set_result(appended)
+        return future
+
+    # -- read --------------------------------------------------------------------------------------------------------
+
+    def bounds(self, tp: TopicPartition) -> Bounds:
+        return self._partition(tp).bounds()
+
+    async def read(
+        self, tp: TopicPartition, offset: int, max_bytes: int, *, committed: bool = False, at_least_one: bool = True
+    ) -> Slice:
+        return self._partition(tp).read(offset, max_bytes, committed=committed, at_least_one=at_least_one)
+
+    async def offset_for_time(self, tp: TopicPartition, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        return self._partition(tp).first_record(timestamp_ms)
+
+    async def max_timestamp(self, tp: TopicPartition) -> OffsetAndTimestamp | None:
+        partition = self._partition(tp)
+        newest_ms = partition.newest_timestamp_ms()
+        return None if newest_ms is None else partition.first_record(newest_ms)
+
+    async def producers(self, tp: TopicPartition) -> Sequence[ProducerState]:
+        return self._partition(tp).producers.describe()
+
+    # -- wait --------------------------------------------------------------------------------------------------------
+
+    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False) -> None:
+        self._partition(tp).watchers[wake] = None
+
+    def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
+        partition = self._partitions.get(tp)
+        if partition is not None:
+            partition.watchers.pop(wake, None)
+
+    # -- trim --------------------------------------------------------------------------------------------------------
+
+    async def trim(self, tp: TopicPartition, before_offset: int) -> int:
+        return self._partition(tp).trim(before_offset)
+
+    async def directories(self) -> Sequence[LogDirectory]:
+        return ()
+
+
+def _complete(future: asyncio.Future[Appended], appended: Appended) -> None:
+    if not future.done():
+        future.set_result(appended)
