@@ -45,14 +45,12 @@ class Transaction:
 
     __slots__ = (
         "completion",
-        "deadline_ms",
         "ending",
         "failures",
         "id",
         "lock",
         "offsets_ended",
         "state",
-        "timer_ms",
         "unmarked",
     )
 
@@ -65,8 +63,6 @@ class Transaction:
         self.offsets_ended = False
         self.failures = 0
         self.completion: asyncio.Task[None] | None = None
-        self.deadline_ms: float | None = None  # monotonic: when to abort it, or to try again to complete it
-        self.timer_ms: float | None = None  # the earliest entry that the timers hold for it
 
     def holds(self, tp: TopicPartition) -> bool:
         return self.state.status is Status.ONGOING and not self.ending and tp in self.state.partitions

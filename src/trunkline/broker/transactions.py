@@ -57,9 +57,9 @@ from trunkline.broker.transaction_state import (
     Status,
     TransactionState,
 )
-from trunkline.broker.transaction_timers import TransactionTimers
 from trunkline.clock import Clock
 from trunkline.cursors.stream import OFFSETS_PARTITION
+from trunkline.deadlines import AwaitedDeadlines
 from trunkline.log.errors import LogError
 from trunkline.log.store import LogStore, TopicPartition
 
@@ -89,7 +89,8 @@ class TransactionCoordinator:
         self._log = TransactionLog(store, clock)
         self._ids = ProducerIds(self._log.write, block_size=self.limits.producer_id_block_size)
         self._completer = Completer(store, self._log, groups, clock, become=self._become, retry_later=self._retry_later)
-        self._timers = TransactionTimers()
+        # When to abort a transaction, or to try again to complete it.
+        self._deadlines: AwaitedDeadlines[Transaction] = AwaitedDeadlines(clock)
         self._transactions: dict[str, Transaction] = {}
         self._by_producer: dict[int, Transaction] = {}
         self._work = CarriedWork(TransactionError)
@@ -122,15 +123,15 @@ class TransactionCoordinator:
 
     # -- timers ----------------------------------------------------------------------------------------------------
 
-    def next_deadline_ms(self) -> float | None:
+    def next_deadline_ms(self) -> float:
         """The monotonic time at which `expire` has something to do."""
-        next_ms = self._timers.next_ms()
+        next_ms = self._deadlines.next_ms()
         return self._next_expiration_ms if next_ms is None else min(next_ms, self._next_expiration_ms)
 
     def expire(self) -> None:
         """Start everything that is due. `settle` waits for it."""
         now_ms = self._clock.monotonic_ms()
-        for transaction in self._timers.due(now_ms):
+        for transaction in self._deadlines.due(now_ms):
             if transaction.state.status is Status.ONGOING:
                 self._work.spawn(self._abort_timed_out(transaction, transaction.state))
             elif transaction.state.status.preparing:
@@ -144,15 +145,9 @@ class TransactionCoordinator:
     async def run_timers(self) -> None:
         """Call `expire` whenever it is time. Runs until it is cancelled."""
         while True:
+            self._deadlines.arm()
             self.expire()
-            self._timers.earlier.clear()
-            next_ms = self.next_deadline_ms()
-            assert next_ms is not None  # there is always a next look for idle transactional ids
-            delay_s = max(0.0, next_ms - self._clock.monotonic_ms()) / 1000
-            try:
-                await asyncio.wait_for(self._timers.earlier.wait(), delay_s)
-            except TimeoutError:
-                pass
+            await self._deadlines.sleep(self.next_deadline_ms())
 
     # -- producers -------------------------------------------------------------------------------------------------
 
@@ -505,13 +500,13 @@ class TransactionCoordinator:
         self._by_producer[state.producer_id] = transaction
         transaction.state = state
         if state.status is Status.ONGOING:
-            if transaction.deadline_ms is None:
+            if transaction not in self._deadlines:
                 left_ms = state.start_ms + state.timeout_ms - self._clock.wall_ms()
                 # A wall clock that was set back between two starts must not keep a transaction open for ever.
                 left_ms = min(max(0, left_ms), state.timeout_ms)
-                self._timers.set(transaction, self._clock.monotonic_ms() + left_ms)
+                self._deadlines.set(transaction, self._clock.monotonic_ms() + left_ms)
             return
-        self._timers.set(transaction, None)
+        self._deadlines.cancel(transaction)
         transaction.failures = 0
         transaction.offsets_ended = False
         transaction.unmarked = set(state.partitions)
@@ -519,7 +514,7 @@ class TransactionCoordinator:
     def _retry_later(self, transaction: Transaction) -> None:
         delay_ms = self.limits.retry_backoff_ms << min(transaction.failures, 20)
         transaction.failures += 1
-        self._timers.set(transaction, self._clock.monotonic_ms() + min(delay_ms, self.limits.retry_backoff_max_ms))
+        self._deadlines.set(transaction, self._clock.monotonic_ms() + min(delay_ms, self.limits.retry_backoff_max_ms))
 
 
 def _check_identity(transaction: Transaction, asked: ProducerIdentity) -> None:

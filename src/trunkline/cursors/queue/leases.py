@@ -1,29 +1,26 @@
 """Leases: what consumers hold, and until when.
 
-A lease without a deadline lasts as long as its consumer; one with a deadline is in a heap too, by the monotonic clock. Extending a
-lease leaves the old entry in the heap, where it is passed over when it comes up.
+A lease without a deadline lasts as long as its consumer; a deadline is one of the monotonic clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
 from typing import cast
 
 from trunkline.cursors.queue.message import Delivery
+from trunkline.deadlines import Deadlines
 
 _UNLIMITED = 1 << 62
-_MAX_STALE_ENTRIES = 1024
 
 
 class Leases:
-    __slots__ = ("_deadlines", "_heap", "held", "size_bytes")
+    __slots__ = ("_deadlines", "held", "size_bytes")
 
     def __init__(self) -> None:
         self.held: dict[int, Delivery] = {}
         self.size_bytes = 0
-        self._deadlines: dict[int, float] = {}
-        self._heap: list[tuple[float, int]] = []
+        self._deadlines: Deadlines[int] = Deadlines()
 
     def __len__(self) -> int:
         return len(self.held)
@@ -36,11 +33,7 @@ class Leases:
         self.size_bytes += size_bytes
 
     def set_deadline(self, offset: int, at_ms: float) -> None:
-        self._deadlines[offset] = at_ms
-        heappush(self._heap, (at_ms, offset))
-        if len(self._heap) > _MAX_STALE_ENTRIES + 2 * len(self._deadlines):
-            self._heap = [(until_ms, held) for held, until_ms in self._deadlines.items()]
-            heapify(self._heap)
+        self._deadlines.set(offset, at_ms)
 
     def end(self, offsets: Iterable[int]) -> list[Delivery]:
         """Take these out; those that are not leased are passed over."""
@@ -54,7 +47,7 @@ class Leases:
         self.size_bytes -= sum([len(delivery[1][0]) for delivery in found])
         if self._deadlines:
             for delivery in found:
-                self._deadlines.pop(delivery.offset, None)
+                self._deadlines.cancel(delivery.offset)
         return found
 
     def held_by(self, consumer: object, up_to: int = _UNLIMITED) -> list[int]:
@@ -62,22 +55,13 @@ class Leases:
         return sorted(o for o, delivery in self.held.items() if o <= up_to and delivery.consumer is consumer)
 
     def next_deadline_ms(self) -> float | None:
-        heap = self._heap
-        while heap and self._deadlines.get(heap[0][1]) != heap[0][0]:
-            heappop(heap)
-        return heap[0][0] if heap else None
+        return self._deadlines.next_ms()
 
     def late(self, now_ms: float) -> list[int]:
         """Offsets whose deadline has passed. They stay leased until they are ended."""
-        found: list[int] = []
-        while self._heap and self._heap[0][0] <= now_ms:
-            at_ms, offset = heappop(self._heap)
-            if self._deadlines.get(offset) == at_ms:
-                found.append(offset)
-        return found
+        return list(self._deadlines.due(now_ms))
 
     def clear(self) -> None:
         self.held.clear()
         self._deadlines.clear()
-        self._heap.clear()
         self.size_bytes = 0

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from trunkline.clock import Clock
@@ -21,6 +20,7 @@ from trunkline.cursors.queue.consumers import QueueConsumer
 from trunkline.cursors.queue.journal import QueueJournal
 from trunkline.cursors.queue.limits import QueueLimits
 from trunkline.cursors.queue.message import Delivery
+from trunkline.deadlines import Deadlines
 from trunkline.log.store import LogStore
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ class QueueRuntime:
         self.put_off: Callable[[Callable[[], None]], bool] = lambda _work: False
         self._woken: dict[QueueCursor, None] = {}
         self._requested = False
-        self._heap: list[tuple[float, int, QueueCursor]] = []
-        self._armed: dict[QueueCursor, float] = {}
-        self._serial = 0
+        self._armed: Deadlines[QueueCursor] = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,7 +88,7 @@ class QueueRuntime:
 
     def forget(self, queue: QueueCursor) -> None:
         self._woken.pop(queue, None)
-        self._armed.pop(queue, None)
+        self._armed.cancel(queue)
         self.journal.forget(queue)
 
     def start_task(self, task: asyncio.Task[None]) -> None:
@@ -102,29 +100,17 @@ class QueueRuntime:
     def arm(self, queue: QueueCursor, at_ms: float | None) -> None:
         """Call the queue's `expire` at this time of the monotonic clock, instead of the time said before."""
         if at_ms is None:
-            self._armed.pop(queue, None)
-            return
-        if self._armed.get(queue) == at_ms:
-            return
-        self._armed[queue] = at_ms
-        self._serial += 1
-        heappush(self._heap, (at_ms, self._serial, queue))
-        if len(self._heap) > 64 + 4 * len(self._armed):
-            self._heap = sorted((at, number, queue) for number, (queue, at) in enumerate(self._armed.items()))
-            self._serial = len(self._heap)
-        self._set_timer()
+            self._armed.cancel(queue)
+        elif self._armed.get(queue) != at_ms:
+            self._armed.set(queue, at_ms)
+            self._set_timer()
 
     def next_deadline_ms(self) -> float | None:
-        while self._heap and self._armed.get(self._heap[0][2]) != self._heap[0][0]:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        return self._armed.next_ms()
 
     def expire(self) -> None:
         """Let every queue whose time has come act."""
-        now_ms = self.clock.monotonic_ms()
-        while (at_ms := self.next_deadline_ms()) is not None and at_ms <= now_ms:
-            queue = heappop(self._heap)[2]
-            del self._armed[queue]
+        for queue in self._armed.due(self.clock.monotonic_ms()):
             try:
                 queue.expire()
             except Exception:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 from trunkline.cursors.queue import state
@@ -20,6 +19,7 @@ from trunkline.cursors.queue.errors import ScheduleFull
 from trunkline.cursors.queue.journal import QueueJournal, StateRecord
 from trunkline.cursors.queue.limits import QueueLimits
 from trunkline.cursors.queue.message import Message
+from trunkline.deadlines import Deadlines
 from trunkline.log.errors import LogError
 from trunkline.log.store import Appended, Durability
 
@@ -49,7 +49,7 @@ class Schedule:
         self._journal = journal
         self._limits = limits
         self._entries: dict[int, ScheduledMessage] = {}
-        self._heap: list[tuple[int, int]] = []
+        self._timetable: Deadlines[int] = Deadlines()  # by the wall clock, which is what senders mean
         self._held_bytes = 0
         self._next_id = first_id
 
@@ -81,33 +81,27 @@ class Schedule:
 
     def _add(self, entry: ScheduledMessage) -> None:
         self._entries[entry.id] = entry
-        heappush(self._heap, (entry.due_ms, entry.id))
+        self._timetable.set(entry.id, entry.due_ms)
         if entry.message is not None:
             self._held_bytes += len(entry.message.value)
 
-    def next_due_ms(self) -> int | None:
-        while self._heap and self._heap[0][1] not in self._entries:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+    def next_due_ms(self) -> float | None:
+        return self._timetable.next_ms()
 
     def due(self, now_ms: int) -> list[ScheduledMessage]:
         """Take out of the timetable what is due. The entries stay until they are removed, or put back with `retry`."""
-        found: list[ScheduledMessage] = []
-        while self._heap and self._heap[0][0] <= now_ms:
-            entry = self._entries.get(heappop(self._heap)[1])
-            if entry is not None:
-                found.append(entry)
-        return found
+        return [self._entries[number] for number in self._timetable.due(now_ms)]
 
     def retry(self, entries: Sequence[ScheduledMessage], due_ms: int) -> None:
         for entry in entries:
             if entry.id in self._entries:
-                heappush(self._heap, (due_ms, entry.id))
+                self._timetable.set(entry.id, due_ms)
 
     def remove(self, numbers: Sequence[int]) -> int:
         """Forget messages that entered the queue or were cancelled; returns how many there were."""
         gone = [entry for number in numbers if (entry := self._entries.pop(number, None)) is not None]
         for entry in gone:
+            self._timetable.cancel(entry.id)
             if entry.message is not None:
                 self._held_bytes -= len(entry.message.value)
         if gone and self._journal is not None:

@@ -10,12 +10,11 @@ Deadlines (session expiry, will delay) are in one heap, by wall time, and are lo
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from trunkline.deadlines import Deadlines
 from trunkline.log.errors import LogError
 from trunkline.protocols.mqtt.errors import (
     PACKET_TOO_LARGE,
@@ -59,9 +58,9 @@ class Sessions:
         self.states: dict[str, SessionState] = {}
         self.groups: dict[str, ShareGroup] = {}
         self.subscription_count = 0
-        self._deadlines: list[tuple[int, int, SessionState]] = []
-        self._numbers = itertools.count()
-        self._wills_due: dict[SessionState, int] = {}
+        # By the wall clock: both outlive a restart.
+        self._ends: Deadlines[SessionState] = Deadlines()
+        self._wills_due: Deadlines[SessionState] = Deadlines()
         self._seen: Places = {}
 
     # -- start ---------------------------------------------------------------------------------------------------------
@@ -168,7 +167,7 @@ class Sessions:
                 raise SessionRefused(QUOTA_EXCEEDED)
             state = self.states[client_id] = SessionState(hub, client_id, link.version, expiry_s)
             state.start_here()
-        self._wills_due.pop(state, None)  # it is not sent when the client is back in time [MQTT-3.1.3-9]
+        self._wills_due.cancel(state)  # it is not sent when the client is back in time [MQTT-3.1.3-9]
         state.expiry_s = expiry_s
         state.will = will
         state.attach(link, window_limit)
@@ -198,7 +197,8 @@ class Sessions:
 
     def end(self, state: SessionState) -> None:
         """The session is over: its will is due at the latest now [MQTT-3.1.2-8]."""
-        self._wills_due.pop(state, None)
+        self._wills_due.cancel(state)
+        self._ends.cancel(state)
         self._send_will(state)
         for subscription in list(state.subscriptions.values()):
             self._displace(subscription)
@@ -238,7 +238,7 @@ class Sessions:
 
     def _schedule_expiry(self, state: SessionState) -> None:
         if state.persistent and state.expiry_s != NEVER_EXPIRES_S and state.disconnected_ms is not None:
-            self._deadline(state.disconnected_ms + state.expiry_s * 1000, state)
+            self._ends.set(state, state.disconnected_ms + state.expiry_s * 1000)
 
     def _schedule_will(self, state: SessionState, lost_ms: int) -> None:
         will = state.will
@@ -246,28 +246,23 @@ class Sessions:
         if not delay_s or not state.persistent:
             self._send_will(state)
             return
-        due_ms = lost_ms + min(delay_s, state.expiry_s) * 1000
-        self._wills_due[state] = due_ms
-        self._deadline(due_ms, state)
-
-    def _deadline(self, at_ms: int, state: SessionState) -> None:
-        heapq.heappush(self._deadlines, (at_ms, next(self._numbers), state))
+        self._wills_due.set(state, lost_ms + min(delay_s, state.expiry_s) * 1000)
 
     def expire(self) -> None:
         """Do what is due: wills, and the ends of sessions."""
         now_ms = self._hub.clock.wall_ms()
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, _, state = heapq.heappop(self._deadlines)
-            if state.link is not None or self.states.get(state.client_id) is not state:
-                continue
-            due_ms = self._wills_due.get(state)
-            if due_ms is not None and due_ms <= now_ms:
-                del self._wills_due[state]
+        for state in self._wills_due.due(now_ms):
+            if self._away(state):
                 self._send_will(state)
                 self._hub.journal.put_session(state)
-            if self._expired(state):
+        for state in self._ends.due(now_ms):
+            if self._away(state) and self._expired(state):
                 self._hub.counters.sessions_expired += 1
                 self.end(state)
+
+    def _away(self, state: SessionState) -> bool:
+        """Whether the session is still there and its client is not."""
+        return state.link is None and self.states.get(state.client_id) is state
 
     def _send_will(self, state: SessionState) -> None:
         will, state.will = state.will, None
