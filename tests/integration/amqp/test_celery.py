@@ -148,6 +148,29 @@ def test_workers_answer_to_remote_control(application: CeleryApp) -> None:
     assert [answer["ok"] for each in answers for answer in each.values()] == ["pong"]
 
 
+def test_a_worker_of_several_queues_serves_them_alike(
+    application: CeleryApp, unique: Callable[[str], str], scrapped: tuple[list[str], list[str]]
+) -> None:
+    queues, count = [unique("celery-left"), unique("celery-right")], 60
+    scrapped[0].extend(queues)
+    for queue in queues:
+        for _ in range(count):
+            application.tasks.stamp.apply_async([queue], queue=queue, ignore_result=True)
+    worker = application.start_worker(concurrency=1, queue=",".join(queues))
+
+    def done() -> list[tuple[float, str]]:
+        """When which queue's tasks were done, in order."""
+        notes = [application.directory / queue for queue in queues]
+        return sorted(
+            (float(line), note.name) for note in notes if note.exists() for line in note.read_text().splitlines()
+        )
+
+    wait_until(lambda: len(done()) >= count, RESULT_SECONDS, what="the tasks")
+    application.kill(worker)
+    first = [queue for _, queue in done()[:count]]
+    assert min(first.count(queue) for queue in queues) >= count // 4, first
+
+
 def test_a_killed_workers_task_is_done_by_another(
     application: CeleryApp, unique: Callable[[str], str], scrapped: tuple[list[str], list[str]]
 ) -> None:

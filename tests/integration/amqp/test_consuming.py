@@ -252,6 +252,106 @@ def test_prefetch_does_not_bound_gets(connection: Any, queue: QueueFactory) -> N
     assert bodies(get_many(channel, name, 3, auto_ack=False)) == [b"0", b"1", b"2"]
 
 
+def test_consumers_of_a_queue_share_their_channels_prefetch_evenly(
+    connect: ConnectionFactory, queue: QueueFactory
+) -> None:
+    name, channel = queue(), connect().channel()
+    channel.basic_qos(prefetch_count=20, global_qos=True)
+    inboxes = [Inbox(channel, name), Inbox(channel, name)]
+    fill(connect().channel(), name, 60)
+    serve(channel.connection, lambda: sum(len(inbox.messages) for inbox in inboxes) >= 20)
+    settle(channel, name)
+    assert [len(inbox.messages) for inbox in inboxes] == [10, 10]
+    channel.basic_ack(0, multiple=True)
+    serve(channel.connection, lambda: sum(len(inbox.messages) for inbox in inboxes) >= 40)
+    settle(channel, name)
+    assert [len(inbox.messages) for inbox in inboxes] == [20, 20]
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_queues_share_a_channels_prefetch_in_turn(
+    connect: ConnectionFactory, queue: QueueFactory, prefetch: int
+) -> None:
+    """RabbitMQ tosses a coin for each that becomes free, so the two halves are not quite even there."""
+    names, channel = [queue(), queue()], connect().channel()
+    for name in names:
+        fill(connect().channel(), name, 100)
+    channel.basic_qos(prefetch_count=prefetch, global_qos=True)
+    came: list[str] = []
+
+    def work(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        came.append(method.consumer_tag)
+        channel.basic_ack(method.delivery_tag)
+
+    for name in names:
+        channel.basic_consume(name, work, consumer_tag=name)
+    serve(channel.connection, lambda: len(came) >= 100)
+    assert min(came[:100].count(name) for name in names) >= 20, came
+
+
+def test_an_empty_queue_leaves_a_channels_prefetch_to_the_others(
+    connect: ConnectionFactory, queue: QueueFactory
+) -> None:
+    names, channel = [queue(), queue(), queue()], connect().channel()
+    for name, count in zip(names, (2, 20, 0), strict=True):
+        fill(connect().channel(), name, count)
+    channel.basic_qos(prefetch_count=4, global_qos=True)
+    inboxes = [Inbox(channel, name) for name in names]
+    for number in (4, 8, 12, 16, 20, 22):
+        serve(channel.connection, lambda number=number: sum(len(inbox.messages) for inbox in inboxes) >= number)
+        for name in names:
+            settle(channel, name)
+        assert sum(len(inbox.messages) for inbox in inboxes) == number
+        channel.basic_ack(0, multiple=True)
+    assert [len(inbox.messages) for inbox in inboxes] == [2, 20, 0]
+
+
+def test_a_channels_prefetch_goes_to_its_consumer_of_higher_priority(
+    connect: ConnectionFactory, queue: QueueFactory
+) -> None:
+    name, channel = queue(), connect().channel()
+    channel.basic_qos(prefetch_count=2, global_qos=True)
+    low = Inbox(channel, name)
+    high = Inbox(channel, name, arguments={"x-priority": 5})
+    fill(connect().channel(), name, 10)
+    for number in (2, 4, 6, 8, 10):
+        high.wait(number)
+        settle(channel, name)
+        assert (len(low.messages), len(high.messages)) == (0, number)
+        high.ack_all()
+
+
+def test_gets_do_not_count_against_a_channels_prefetch(connect: ConnectionFactory, queue: QueueFactory) -> None:
+    name, channel = queue(), connect().channel()
+    fill(connect().channel(), name, 10)
+    channel.basic_qos(prefetch_count=2, global_qos=True)
+    got = get_many(channel, name, 3, auto_ack=False)
+    inbox = Inbox(channel, name)
+    inbox.wait(2)
+    for message in got:
+        channel.basic_ack(message.method.delivery_tag)
+    settle(channel, name)
+    assert inbox.bodies == [b"3", b"4"]
+
+
+def test_an_acknowledgement_in_a_transaction_frees_prefetch_at_its_commit(
+    connect: ConnectionFactory, queue: QueueFactory
+) -> None:
+    name, channel = queue(), connect().channel()
+    fill(connect().channel(), name, 5)
+    channel.basic_qos(prefetch_count=1, global_qos=True)
+    channel.tx_select()
+    inbox = Inbox(channel, name)
+    inbox.wait(1)
+    channel.basic_ack(inbox.messages[0].method.delivery_tag)
+    settle(channel, name)
+    assert len(inbox.messages) == 1
+    channel.tx_commit()
+    inbox.wait(2)
+    settle(channel, name)
+    assert len(inbox.messages) == 2
+
+
 def test_a_busy_consumer_leaves_the_work_to_an_idle_one(connect: ConnectionFactory, queue: QueueFactory) -> None:
     name, busy, idle = queue(), connect().channel(), connect().channel()
     for channel in (busy, idle):

@@ -11,6 +11,7 @@ from trunkline.log.store import TopicPartition
 from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_properties, encode_publish
+from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.management import ADDRESS
 
 
@@ -57,6 +58,67 @@ def test_the_channels_prefetch_is_shared_exactly_and_starves_nobody(tmp_path: Pa
         assert sorted(peer.tags()) == list(range(1, 41))
 
     with_broker(tmp_path, test)
+
+
+def test_what_is_free_of_a_channels_prefetch_goes_to_the_queue_that_has_waited_longest(tmp_path: Path) -> None:
+    async def test(started: Broker) -> None:
+        peer = await started.peer()
+        for name in ("a", "b", "c", "empty"):
+            await peer.declare(name)
+            if name != "empty":
+                fill(peer, name, 10)
+        await peer.call(m.BasicQos(0, 1, True), m.BasicQosOk)
+        for name in ("a", "empty", "b", "c"):
+            await peer.consume(name, tag=name)
+        for settled in range(30):
+            await until(lambda settled=settled: len(peer.deliveries()) > settled)  # type: ignore[misc]
+            await peer.settle()
+            assert len(peer.deliveries()) == settled + 1
+            peer.ack(settled + 1)
+        came = [e.method.consumer_tag for e in peer.deliveries() if isinstance(e.method, m.BasicDeliver)]
+        # "a" was in line again before the others were consumed from.
+        assert came == ["a", *["a", "b", "c"] * 9, "b", "c"]
+
+    with_broker(tmp_path, test)
+
+
+def test_what_is_free_is_shared_evenly_by_queues_with_something_ready(tmp_path: Path) -> None:
+    async def test(started: Broker) -> None:
+        peer = await started.peer()
+        for name in ("a", "b", "short"):
+            await peer.declare(name)
+            fill(peer, name, 100 if name != "short" else 2)
+        await peer.call(m.BasicQos(0, 1, True), m.BasicQosOk)
+        for name in ("a", "b", "short"):
+            await peer.consume(name, tag=name)
+        await peer.bodies(1)
+        await peer.call(m.BasicQos(0, 41, True), m.BasicQosOk)
+        await peer.bodies(41)
+        await peer.settle()
+        came = [e.method.consumer_tag for e in peer.deliveries() if isinstance(e.method, m.BasicDeliver)]
+        assert (came.count("short"), len(came)) == (2, 41)
+        assert min(came.count("a"), came.count("b")) >= 17
+
+    with_broker(tmp_path, test)
+
+
+def test_who_was_stopped_by_the_channels_maximum_is_served_when_another_queues_message_is_settled(
+    tmp_path: Path,
+) -> None:
+    async def test(started: Broker) -> None:
+        peer = await started.peer()
+        for name in ("a", "b"):
+            await peer.declare(name)
+            fill(peer, name, 5)
+        await peer.consume("a", tag="a")
+        await peer.bodies(5)
+        await peer.consume("b", tag="b")
+        await peer.settle()
+        assert len(peer.deliveries()) == 5
+        peer.ack(5, multiple=True)
+        assert len(await peer.bodies(10)) == 10
+
+    with_broker(tmp_path, test, AmqpLimits(max_unsettled_per_channel=5))
 
 
 def test_a_client_that_does_not_read_gets_nothing_more(tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ class Watcher:
     """A consumer that looks at the log when it gets something."""
 
     priority = 0
+    pool = None
 
     def __init__(self, core: BrokerCore) -> None:
         self._core = core

@@ -1,7 +1,8 @@
 """Consumers that messages are pushed to, and how messages are dealt to them.
 
 Of those with credit, the ones with the highest priority get messages, one each in turn, beginning where the last dealing ended.
-With a single active consumer only the one that came first does. An exclusive consumer is alone.
+With a single active consumer only the one that came first does. An exclusive consumer is alone. Consumers may draw on a
+common pool of credit.
 """
 
 from __future__ import annotations
@@ -14,9 +15,21 @@ from trunkline.cursors.queue.line import Line, Taken
 from trunkline.cursors.queue.message import Delivery
 
 
+class CreditPool(Protocol):
+    """Credit that several consumers of a queue have in common."""
+
+    @property
+    def left(self) -> int: ...
+
+
 class QueueConsumer(Protocol):
     @property
     def priority(self) -> int: ...
+
+    @property
+    def pool(self) -> CreditPool | None:
+        """What its credit is drawn from, if others draw on it too. Asked for after `credit`."""
+        ...
 
     def credit(self) -> int:
         """How many more messages it takes now."""
@@ -109,43 +122,44 @@ class Consumers:
             registration, credit = willing[0]
             taken = line.take(min(credit, limit), max_bytes, registration.consumer)
             return [] if taken is None else [(registration, taken)]
+        credits = _Credits(willing)
         if self._by_key:
-            return self._deal_by_key(line, willing, limit, max_bytes)
-        total = min(line.count, limit, sum(min(credit, limit) for _, credit in willing))
-        taken = line.take(total, max_bytes, None)
+            return self._deal_by_key(line, willing, credits, limit, max_bytes)
+        taken = line.take(min(line.count, limit, credits.total()), max_bytes, None)
         if taken is None:
             return []
-        return self._split(taken, willing)
+        return self._split(taken, willing, credits)
 
-    def _split(self, taken: Taken, willing: list[tuple[Registration, int]]) -> list[tuple[Registration, Taken]]:
+    def _split(
+        self, taken: Taken, willing: list[tuple[Registration, int]], credits: _Credits
+    ) -> list[tuple[Registration, Taken]]:
         count, ways = len(taken), len(willing)
-        self._pass_turn(willing[(count - 1) % ways][0])
-        if all(credit * ways >= count + ways for _, credit in willing):
+        if not credits.pooled and all(credit * ways >= count + ways for _, credit in willing):
+            self._pass_turn(willing[(count - 1) % ways][0])
             return [(entry, taken.every(place, ways)) for place, (entry, _) in enumerate(willing[:count])]
         shares: list[list[int]] = [[] for _ in willing]
-        left = [credit for _, credit in willing]
-        place = 0
+        place = -1
         for number in range(count):
-            while not left[place]:
+            place = (place + 1) % ways
+            while not credits.has(place):
                 place = (place + 1) % ways
             shares[place].append(number)
-            left[place] -= 1
-            place = (place + 1) % ways
+            credits.spend(place)
+        self._pass_turn(willing[place][0])
         return [(entry, _pick(taken, share)) for (entry, _), share in zip(willing, shares, strict=True) if share]
 
-    def _deal_by_key(self, line: Line, willing: list[tuple[Registration, int]], limit: int, max_bytes: int) -> list[tuple[Registration, Taken]]:  # fmt: skip
+    def _deal_by_key(self, line: Line, willing: list[tuple[Registration, int]], credits: _Credits, limit: int, max_bytes: int) -> list[tuple[Registration, Taken]]:  # fmt: skip
         """One at a time, because who may have a message depends on its key."""
         shares: dict[int, list[Taken]] = {}
-        left = [credit for _, credit in willing]
         size = count = idle = place = 0
         while idle < len(willing) and count < limit and size < max_bytes:
             entry = willing[place][0]
-            taken = line.take(1, max_bytes, entry.consumer) if left[place] > 0 else None
+            taken = line.take(1, max_bytes, entry.consumer) if credits.has(place) else None
             if taken is None:
                 idle += 1
             else:
                 idle = 0
-                left[place] -= 1
+                credits.spend(place)
                 count += 1
                 size += taken.size_bytes
                 shares.setdefault(place, []).append(taken)
@@ -155,6 +169,38 @@ class Consumers:
 
     def _pass_turn(self, last: Registration) -> None:
         self._turn = self._registered.index(last) + 1
+
+
+class _Credits:
+    """What is left of the credit of each of the willing, and of the pools that they draw on."""
+
+    __slots__ = ("_left", "_left_in", "_pools", "pooled")
+
+    def __init__(self, willing: list[tuple[Registration, int]]) -> None:
+        self._left = [credit for _, credit in willing]
+        self._pools = [registration.consumer.pool for registration, _ in willing]
+        self._left_in = {pool: pool.left for pool in self._pools if pool is not None}
+        self.pooled = bool(self._left_in)
+
+    def total(self) -> int:
+        if not self.pooled:
+            return sum(self._left)
+        alone = sum(left for left, pool in zip(self._left, self._pools, strict=True) if pool is None)
+        drawn = dict.fromkeys(self._left_in, 0)
+        for left, pool in zip(self._left, self._pools, strict=True):
+            if pool is not None:
+                drawn[pool] += left
+        return alone + sum(min(left, self._left_in[pool]) for pool, left in drawn.items())
+
+    def has(self, place: int) -> bool:
+        pool = self._pools[place]
+        return self._left[place] > 0 and (pool is None or self._left_in[pool] > 0)
+
+    def spend(self, place: int) -> None:
+        self._left[place] -= 1
+        pool = self._pools[place]
+        if pool is not None:
+            self._left_in[pool] -= 1
 
 
 def _pick(taken: Taken, numbers: list[int]) -> Taken:

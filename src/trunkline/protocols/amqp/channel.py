@@ -38,6 +38,7 @@ from trunkline.protocols.amqp.errors import (
 from trunkline.protocols.amqp.frames import Publish
 from trunkline.protocols.amqp.management import ADDRESS as MANAGEMENT
 from trunkline.protocols.amqp.mapping import Envelope
+from trunkline.protocols.amqp.prefetch import ChannelPrefetch
 from trunkline.protocols.amqp.transaction import Transaction
 from trunkline.routing.errors import AccessRefused, RoutingError, UnknownExchange
 from trunkline.security.users import Access
@@ -55,8 +56,8 @@ Later = Coroutine[object, object, None] | None  # what a method still has to wai
 
 class Channel:
     __slots__ = (
-        "_deferred", "_granted", "_released_before", "confirms", "consumer_prefetch", "consumers", "flowing", "last_queue",
-        "next_tag", "number", "open", "prefetch", "reply_tag", "reply_token", "session", "transaction", "unsettled",
+        "_released_before", "confirms", "consumer_prefetch", "consumers", "flowing", "last_queue", "next_tag", "number",
+        "open", "prefetch", "reply_tag", "reply_token", "session", "transaction", "unsettled",
     )  # fmt: skip
 
     def __init__(self, session: Session, number: int) -> None:
@@ -64,11 +65,9 @@ class Channel:
         self.number = number
         self.open = True
         self.flowing = True
-        self.prefetch = 0  # of all consumers together
+        self.prefetch = ChannelPrefetch(self)  # of all consumers together
         self.consumer_prefetch = 0  # of each consumer that comes
         self.consumers: dict[str, Consumer] = {}
-        self._granted: Consumer | None = None
-        self._deferred: dict[Consumer, None] = {}
         self.next_tag = 1
         self.unsettled: dict[int, Delivery] = {}
         self._released_before = 1  # no tag below this is unsettled
@@ -265,12 +264,13 @@ class Channel:
 
     def freed(self, deliveries: Iterable[Delivery]) -> None:
         """These no longer count against a prefetch."""
+        pushed = 0
         for delivery in deliveries:
             consumer = delivery.consumer
             if isinstance(consumer, Consumer):
                 consumer.unsettled -= 1
-        if self.prefetch:
-            self.wake()
+                pushed += 1
+        self.prefetch.freed(pushed)
 
     def recover(self) -> None:
         """Give everything unsettled back to its queue. Redelivery to the same consumer alone is not offered."""
@@ -310,22 +310,6 @@ class Channel:
         self.reply_tag = None
         self.reply_token = ""
 
-    def grant(self, consumer: Consumer) -> bool:
-        """Whether a consumer may have what is left of the channel's prefetch: one consumer in each turn, so that
-        several do not take it at once. The others are asked again in the next turn."""
-        if self._granted is None:
-            self._granted = consumer
-            self.session.service.turn.collect(self._end_grant)
-        elif self._granted is not consumer:
-            self._deferred[consumer] = None
-        return self._granted is consumer
-
-    def _end_grant(self) -> None:
-        self._granted = None
-        deferred, self._deferred = self._deferred, {}
-        for consumer in deferred:
-            consumer.queue.cursor.wake()
-
     def wake(self) -> None:
         """There may be credit again."""
         for cursor in {consumer.queue.cursor for consumer in self.consumers.values()}:
@@ -336,6 +320,7 @@ class Channel:
     def close(self) -> None:
         """Let go of everything."""
         self.open = False
+        self.prefetch.close()
         if self.confirms is not None:
             self.confirms.close()
         if self.reply_tag is not None:

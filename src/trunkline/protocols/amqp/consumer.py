@@ -14,6 +14,7 @@ from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp.codec import Message as Content
 from trunkline.protocols.amqp.codec import encode_deliveries
 from trunkline.protocols.amqp.mapping import Envelope
+from trunkline.protocols.amqp.prefetch import Share
 
 if TYPE_CHECKING:
     from trunkline.protocols.amqp.channel import Channel
@@ -23,8 +24,8 @@ class Consumer:
     """One consumer of one queue, in the terms of the cursor's `QueueConsumer`."""
 
     __slots__ = (
-        "_raw_tag", "arguments", "channel", "counts_deliveries", "exclusive", "no_ack", "prefetch", "priority", "queue",
-        "tag", "unsettled",
+        "_raw_tag", "arguments", "channel", "counts_deliveries", "exclusive", "no_ack", "pool", "prefetch", "priority",
+        "queue", "tag", "unsettled",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +49,7 @@ class Consumer:
         self.priority = priority
         self.arguments = arguments
         self.unsettled = 0
+        self.pool: Share | None = None  # of this turn, if the channel's prefetch is shared with other consumers
         self.counts_deliveries = queue.arguments.get("x-queue-type") == "quorum"
         self._raw_tag = tag.encode()
 
@@ -59,14 +61,22 @@ class Consumer:
         limits = session.limits
         if self.no_ack:
             return limits.turn_deliveries
-        left = limits.max_unsettled_per_channel - len(channel.unsettled)
+        left = limits.turn_deliveries
         if self.prefetch:
             left = min(left, self.prefetch - self.unsettled)
-        if channel.prefetch:
-            left = min(left, channel.prefetch - len(channel.unsettled))
-            if left > 0 and len(channel.consumers) > 1 and not channel.grant(self):
+            if left <= 0:
                 return 0
-        return max(0, min(left, limits.turn_deliveries))
+        room = limits.max_unsettled_per_channel - len(channel.unsettled)
+        if room <= 0:
+            channel.prefetch.wait(self.queue.cursor)
+            return 0
+        self.pool = None
+        if channel.prefetch.limit:
+            share = channel.prefetch.share_of(self.queue.cursor)
+            room = min(room, share.left)
+            if len(channel.consumers) > 1:
+                self.pool = share
+        return min(left, room)
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         channel = self.channel
@@ -87,6 +97,9 @@ class Consumer:
         session.send(encode_deliveries(channel.number, self._raw_tag, first_tag, contents, session.frame_max_bytes))
         if not self.no_ack:
             self.unsettled += len(deliveries)
+            channel.prefetch.held += len(deliveries)
+            if self.pool is not None:
+                self.pool.left -= len(deliveries)
             channel.unsettled.update(zip(range(first_tag, channel.next_tag), deliveries, strict=True))
 
     def content_of(self, envelope: Envelope, delivery: Delivery) -> Content:

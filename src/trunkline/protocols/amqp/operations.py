@@ -357,8 +357,7 @@ def _basic_qos(channel: Channel, method: m.BasicQos) -> Later:
         text = f"prefetch_size!=0 ({method.prefetch_size})"
         raise FrameError(NOT_IMPLEMENTED, text, 60, 10)
     if method.global_:
-        channel.prefetch = method.prefetch_count
-        channel.wake()
+        channel.prefetch.set_limit(method.prefetch_count)
     else:
         channel.consumer_prefetch = method.prefetch_count
     channel.session.send_method(channel.number, m.BasicQosOk())

@@ -459,6 +459,7 @@ class Session:
         acknowledged = self._acknowledged
         if not acknowledged:
             self.service.turn.collect(self._settle)
+        got = 0
         for _, delivery in taken:
             offsets = acknowledged.get(delivery[4])
             if offsets is None:
@@ -468,8 +469,9 @@ class Session:
             consumer = delivery[5]
             if isinstance(consumer, Consumer):
                 consumer.unsettled -= 1
-        if channel.prefetch:
-            channel.wake()
+            else:
+                got += 1
+        channel.prefetch.freed(len(taken) - got)
 
     def _settle(self) -> None:
         acknowledged, self._acknowledged = self._acknowledged, {}

@@ -159,23 +159,34 @@ def offsets(deliveries: Sequence[Delivery]) -> list[int]:
     return [delivery.offset for delivery in deliveries]
 
 
+class Pool:
+    """Credit for several consumers together."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
 class Consumer:
     """Takes up to `prefetch` messages that it has not settled."""
 
-    def __init__(self, prefetch: int = 1 << 30, priority: int = 0) -> None:
+    def __init__(self, prefetch: int = 1 << 30, priority: int = 0, pool: Pool | None = None) -> None:
         self.prefetch = prefetch
         self.priority = priority
+        self.pool = pool
         self.got: list[Delivery] = []
         self.unsettled = 0
         self.reason: str | None = None
 
     def credit(self) -> int:
-        return self.prefetch - self.unsettled
+        left = self.prefetch - self.unsettled
+        return left if self.pool is None else min(left, self.pool.left)
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         assert len(deliveries) <= self.credit(), "more than it has credit for"
         self.got += deliveries
         self.unsettled += len(deliveries)
+        if self.pool is not None:
+            self.pool.left -= len(deliveries)
 
     def cancelled(self, reason: str) -> None:
         self.reason = reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.cursors.queue.harness import TIGHT, Consumer, bodies, message, numbered, offsets, opened, run
+from tests.unit.cursors.queue.harness import TIGHT, Consumer, Pool, bodies, message, numbered, offsets, opened, run
 from trunkline.cursors.queue import ConsumerRefused, Delivery, QueueLimits, QueueSettings
 
 
@@ -71,6 +71,40 @@ def test_consumers_of_higher_priority_come_first_while_they_have_credit() -> Non
             await bench.settle()
             assert bodies(high.got) == ["0", "1"]
             assert bodies(low.got) == ["2", "3", "4"]
+
+    run(check())
+
+
+@pytest.mark.parametrize("by_key", [False, True], ids=["in order", "by key"])
+def test_consumers_that_draw_on_one_pool_take_turns_and_never_get_more_than_it_holds(by_key: bool) -> None:
+    async def check() -> None:
+        async with opened(QueueSettings(order_by_key=by_key)) as bench:
+            pool = Pool(5)
+            one, two, alone = Consumer(pool=pool), Consumer(pool=pool, prefetch=4), Consumer(prefetch=2)
+            for consumer in (one, two, alone):
+                bench.queue.add_consumer(consumer)
+            await bench.queue.put([message(b"%d" % number) for number in range(20)])
+            await bench.settle()
+            assert [len(consumer.got) for consumer in (one, two, alone)] == [3, 2, 2]
+            for _ in range(4):
+                pool.left += 1
+                bench.queue.wake()
+                await bench.settle()
+            assert [len(consumer.got) for consumer in (one, two, alone)] == [5, 4, 2]
+
+    run(check())
+
+
+def test_a_pool_serves_its_consumer_of_higher_priority() -> None:
+    async def check() -> None:
+        async with opened() as bench:
+            pool = Pool(3)
+            low, high = Consumer(pool=pool), Consumer(pool=pool, priority=1, prefetch=2)
+            bench.queue.add_consumer(low)
+            bench.queue.add_consumer(high)
+            await bench.queue.put(numbered(10))
+            await bench.settle()
+            assert (bodies(high.got), bodies(low.got)) == (["0", "1"], ["2"])
 
     run(check())
 
