@@ -11,7 +11,8 @@ transaction of the log:
 A crash before 3 leaves batches that `start` has aborted before a client comes; one after 3 is completed by the coordinator's own
 start. Queues that are not durable do not survive a crash, and get their messages after 3.
 
-A queue that rejects publications at its maximum refuses the transaction as a whole if its part does not fit.
+A queue that rejects publications at its maximum refuses the transaction as a whole if its part does not fit. One that is
+deleted before the decision takes its part with it, and the others get theirs.
 
 Bounded: `MAX_CONCURRENT` transactions at a time; others wait. Each transactional id is used again.
 """
@@ -25,13 +26,15 @@ from typing import Final
 
 from trunkline.broker import refusals
 from trunkline.broker.errors import TransactionError, TransactionErrorName
+from trunkline.broker.refusals import Refused
 from trunkline.broker.transaction_state import ProducerIdentity
 from trunkline.broker.transactions import TransactionCoordinator
 from trunkline.broker.virtual_host import Queue
 from trunkline.clock import Clock
 from trunkline.cursors.queue import Message
+from trunkline.cursors.queue.errors import QueueGone
 from trunkline.log.batch import NewRecord, build_batch
-from trunkline.log.errors import LogError, StorageFailure
+from trunkline.log.errors import LogError
 from trunkline.log.records import decode_headers
 from trunkline.log.store import Durability, LogStore, TopicPartition
 
@@ -73,20 +76,35 @@ class AtomicPublication:
         for queue, messages in parts.items():
             _check_room(queue, messages)
         durable = {queue: messages for queue, messages in parts.items() if queue.durable}
-        if len(durable) == 1 and all(_bytes_of(messages) <= _ONE_BATCH_BYTES for messages in durable.values()):
-            ((queue, messages),) = durable.items()
-            await queue.cursor.put(messages, Durability.DISK)
-        elif durable:
-            async with self._places:
-                await self._transact(durable)
-            for queue in durable:
-                await queue.cursor.catch_up()
+        while durable and not await self._store_durable(durable):
+            durable = _left_of(durable)
         for queue, messages in parts.items():
             if not queue.durable and not queue.cursor.gone:
                 queue.cursor.put(messages, Durability.NONE)
 
-    async def _transact(self, parts: dict[Queue, list[Message]]) -> None:
-        name, identity = await self._take_identity()
+    async def _store_durable(self, parts: dict[Queue, list[Message]]) -> bool:
+        """False: none of it is stored, because one of the queues was deleted meanwhile."""
+        decided = False
+        try:
+            if len(parts) == 1 and all(_bytes_of(messages) <= _ONE_BATCH_BYTES for messages in parts.values()):
+                ((queue, messages),) = parts.items()
+                await queue.cursor.put(messages, Durability.DISK)
+                return True
+            async with self._places:
+                name, identity = await self._take_identity()
+                await self._append_all(parts, name, identity)
+                decided = True
+                self._idle[name] = await self._end(name, identity, commit=True)
+        except (Refused, QueueGone, LogError, TransactionError):
+            if decided or len(_left_of(parts)) == len(parts):
+                raise
+            return False
+        for queue in parts:
+            await queue.cursor.catch_up()
+        return True
+
+    async def _append_all(self, parts: dict[Queue, list[Message]], name: str, identity: ProducerIdentity) -> None:
+        """Append the parts in a transaction, to be seen once it is committed. If that fails, it is aborted."""
         by_partition = {TopicPartition(queue.cursor.topic, 0): messages for queue, messages in parts.items()}
         try:
             added = await self._transactions.add_partitions(
@@ -103,7 +121,6 @@ class AtomicPublication:
         except BaseException:
             await self._abort(name, identity)
             raise
-        self._idle[name] = await self._end(name, identity, commit=True)
 
     async def _take_identity(self) -> tuple[str, ProducerIdentity]:
         if self._idle:
@@ -148,14 +165,16 @@ class AtomicPublication:
         )
 
 
+def _left_of(parts: dict[Queue, list[Message]]) -> dict[Queue, list[Message]]:
+    return {queue: messages for queue, messages in parts.items() if not queue.cursor.deleted}
+
+
 def _bytes_of(messages: Sequence[Message]) -> int:
     return sum(len(m.value) + len(m.headers) + _RECORD_OVERHEAD_BYTES for m in messages)
 
 
 def _check_room(queue: Queue, messages: Sequence[Message]) -> None:
-    if queue.cursor.gone:
-        raise StorageFailure(queue.cursor.topic, "the queue was deleted")
-    if not queue.may_reject:
+    if not queue.may_reject or queue.cursor.gone:
         return
     settings, stats = queue.cursor.settings, queue.cursor.stats()
     size = sum(len(message.value) for message in messages)

@@ -8,8 +8,13 @@ headers, for every protocol alike:
     x-first-death-queue, …-reason, …-exchange    what happened first; never changed afterwards
     x-last-death-queue, …-reason, …-exchange     what happened last
 
+Copies: the message's own routing key and those in its header CC (and `amqp.bcc`, which receivers do not see) are where it goes,
+and those that receivers may know are `routing-keys` in its history; unless the queue sets the key of its dead letters: then
+that is the only one, and the message has no copies from there on.
+
 As in RabbitMQ: a second death in the same queue for the same reason raises that entry's count and moves it to the front;
-the message loses its own expiry (else it would die again at once); and a cycle in which no client rejected the
+the message loses its own expiry (else it would die again at once); what a client claims of a first death does not count
+if it knows of no death; and a cycle in which no client rejected the
 message is cut: it is dropped when it would come back to a queue where it died, with no rejection since.
 
 Bounded: `MAX_DEATHS` entries; the oldest go.
@@ -28,6 +33,8 @@ MAX_DEATHS: Final = 64
 EXCHANGE_HEADER: Final = "amqp.exchange"
 ROUTING_KEY_HEADER: Final = "amqp.routing-key"
 EXPIRATION_HEADER: Final = "amqp.expiration"
+COPIES_HEADER: Final = "CC"
+BLIND_COPIES_HEADER: Final = "amqp.bcc"
 DEATHS_HEADER: Final = "x-death"
 _FIRST: Final = "x-first-death-"
 _LAST: Final = "x-last-death-"
@@ -57,19 +64,45 @@ def bury(section: bytes, queue: str, reason: str, *, routing_key: str | None, ex
             kept.append((name, value))
     own_key = found.get(ROUTING_KEY_HEADER, queue)
     own_exchange = found.get(EXCHANGE_HEADER, "")
-    deaths = _add_death(deaths, queue, reason, own_exchange, own_key, found.get(EXPIRATION_HEADER), now_ms)
+    copies: tuple[str, ...] = ()
+    blind_copies: tuple[str, ...] = ()
+    if EXCHANGE_HEADER in found:  # else another protocol's, to which these names mean nothing
+        copies, blind_copies = _read_keys(kept, COPIES_HEADER), _read_keys(kept, BLIND_COPIES_HEADER)
+        if routing_key is not None:
+            kept = [header for header in kept if header[0] not in {COPIES_HEADER, BLIND_COPIES_HEADER}]
+    if not deaths:
+        kept = [header for header in kept if not header[0].startswith(_FIRST)]
+    known_keys = (own_key, *copies)
+    deaths = _add_death(deaths, queue, reason, own_exchange, known_keys, found.get(EXPIRATION_HEADER), now_ms)
     first = {name for name, _ in kept}
     died = (("queue", queue), ("reason", reason), ("exchange", own_exchange))
     kept += [(_FIRST + what, text.encode()) for what, text in died if _FIRST + what not in first]
     kept += [(_LAST + what, text.encode()) for what, text in died]
-    key = own_key if routing_key is None else routing_key
+    keys = (*known_keys, *blind_copies) if routing_key is None else (routing_key,)
     headers = [
         (EXCHANGE_HEADER, exchange.encode()),
-        (ROUTING_KEY_HEADER, key.encode()),
+        (ROUTING_KEY_HEADER, keys[0].encode()),
         *kept,
         (DEATHS_HEADER, json.dumps(deaths, separators=(",", ":")).encode()),
     ]
-    return DeadLetter((key,), encode_headers(headers), _cycle(deaths))
+    return DeadLetter(keys, encode_headers(headers), _cycle(deaths))
+
+
+def is_history(name: str) -> bool:
+    """Whether a header tells of a message's deaths, and so is the broker's to change."""
+    return name == DEATHS_HEADER or name.startswith((_FIRST, _LAST))
+
+
+def _read_keys(headers: Sequence[tuple[str, bytes | None]], name: str) -> tuple[str, ...]:
+    """The strings of a JSON array; other things in it are no routing keys."""
+    for found, value in headers:
+        if found == name:
+            try:
+                keys = json.loads(value or b"[]")
+            except (ValueError, RecursionError):
+                return ()
+            return tuple(key for key in keys if isinstance(key, str)) if isinstance(keys, list) else ()
+    return ()
 
 
 def _read_deaths(value: bytes | None) -> list[dict[str, object]]:
@@ -85,7 +118,7 @@ def _add_death(
     queue: str,
     reason: str,
     exchange: str,
-    routing_key: str,
+    routing_keys: Sequence[str],
     expiration: str | None,
     now_ms: int,
 ) -> list[dict[str, object]]:
@@ -97,7 +130,7 @@ def _add_death(
             "queue": queue,
             "time": now_ms // 1000,
             "exchange": exchange,
-            "routing-keys": [routing_key],
+            "routing-keys": list(routing_keys),
         }
         if expiration is not None:
             again["original-expiration"] = expiration

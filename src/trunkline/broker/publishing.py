@@ -7,6 +7,9 @@ for it is told (`Publisher.stored`), and finds in `queue.stored` and `queue.fail
 Durability: a queue's append waits for the disk if one of its messages was added with `disk`, which a protocol sets for
 a persistent message to a durable queue whose sender wants to know. One fsync then serves all.
 
+A queue that is deleted before its append is made or stored takes the messages with it. That is no failure of theirs: who
+asked is told that they are stored, as if they had come a moment sooner (`append_failed`).
+
 Dead letters come back here from the cursors: they are given their history (`dead_letters`), routed and added like any
 other publication, in the same turn in which their queue gave them up.
 
@@ -16,6 +19,7 @@ A crash loses only what was not stored, of which nobody was told. Bounded: what 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -26,12 +30,20 @@ from trunkline.broker.virtual_host import Queue, VirtualHost
 from trunkline.clock import Clock
 from trunkline.cursors.queue import Delivery, Message, QueueCursor
 from trunkline.cursors.queue.errors import QueueError, QueueFull
-from trunkline.log.errors import LogError
-from trunkline.log.store import Durability
+from trunkline.log.errors import LogError, TopicDeleted, UnknownTopicOrPartition
+from trunkline.log.store import Appended, Durability
 from trunkline.routing.errors import RoutingError
 from trunkline.routing.fields import Fields
 
 logger = logging.getLogger(__name__)
+
+
+def append_failed(stored: asyncio.Future[Appended]) -> bool:
+    """Whether the messages of an append that has ended are neither stored nor gone with their queue."""
+    if stored.cancelled():
+        return True
+    error = stored.exception()
+    return error is not None and not isinstance(error, TopicDeleted)
 
 
 class Publisher(Protocol):
@@ -101,6 +113,8 @@ class Publishing:
                 if origin is not None:
                     origin[0].rejected(origin[1])
         except (QueueError, LogError) as error:
+            if queue.cursor.deleted or isinstance(error, UnknownTopicOrPartition | TopicDeleted):
+                return
             queue.failed = True
             logger.warning(
                 "queue %s of vhost %s did not take %d messages: %s", queue.name, queue.vhost, len(messages), error

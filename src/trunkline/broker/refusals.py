@@ -58,10 +58,27 @@ def shown(value: object, beside: object) -> str:
         return "none"
     if beside is not None:
         return f"'{str(value).lower() if isinstance(value, bool) else value}'"
+    text = str(value).lower() if isinstance(value, bool) else value
+    return f"the value '{text}' of type '{type_name(value)}'"
+
+
+def type_name(value: object) -> str:
+    """The type of an argument or header as RabbitMQ calls it."""
     if isinstance(value, bool):
-        return f"the value '{str(value).lower()}' of type 'bool'"
+        return "bool"
     if isinstance(value, int):
-        return f"the value '{value}' of type '{'signedint' if -(2**31) <= value < 2**31 else 'long'}'"
-    if isinstance(value, str):
-        return f"the value '{value}' of type 'longstr'"
-    return f"the value '{value}' of type '{type(value).__name__}'"
+        return "signedint" if -(2**31) <= value < 2**31 else "long"
+    return _TYPE_NAMES.get(type(value).__name__, type(value).__name__)
+
+
+_TYPE_NAMES = {
+    "NoneType": "void",
+    "str": "longstr",
+    "bytes": "binary",
+    "float": "double",
+    "Decimal": "decimal",
+    "Timestamp": "timestamp",
+    "datetime": "timestamp",
+    "dict": "table",
+    "list": "array",
+}

@@ -153,6 +153,16 @@ def test_what_follows_an_error_on_its_channel_is_ignored(peer: RawPeer, unique: 
     assert struct.unpack_from(">H", arguments) == (404,)
 
 
+def test_a_refused_consumer_gets_no_consume_ok(peer: RawPeer, connect: ConnectionFactory, queue: QueueFactory) -> None:
+    name = queue()
+    Inbox(connect().channel(), name, exclusive=True)
+    peer.log_in()
+    peer.open_channel()
+    peer.send(method(1, 60, 20, b"\x00\x00" + short(name.encode()) + short(b"tag") + b"\x00" + bytes(4)))
+    arguments = peer.expect(20, 40)
+    assert struct.unpack_from(">H", arguments) == (403,)
+
+
 # -- errors of a connection ---------------------------------------------------------------------------------------------
 
 
@@ -176,6 +186,9 @@ HANGS_UP = pytest.mark.ours_only("RabbitMQ hangs up without a word")
         pytest.param(frame(1, 1, b"\x00\x3c\x00\x14", b"\x00"), 501, id="no frame end"),
         pytest.param(frame(1, 1, bytes(4) * 100_000), 501, id="frame too large"),
         pytest.param(frame(9, 1, b""), 501, id="unknown frame type"),
+        pytest.param(frame(8, 1, b""), 505, id="heartbeat on a channel"),
+        pytest.param(frame(8, 7, b""), 505, id="heartbeat on a channel that is not open"),
+        pytest.param(frame(8, 0, b"x"), 501, id="heartbeat with a payload"),
         pytest.param(method(1, 99, 1), 540, id="unknown class", marks=HANGS_UP),
         pytest.param(frame(3, 1, b"body"), 505, id="body without a method"),
         pytest.param(frame(2, 1, struct.pack(">HHQH", 60, 0, 1, 0)), 505, id="header without a method"),
@@ -199,6 +212,67 @@ def test_a_violation_closes_the_connection_with_its_code(peer: RawPeer, sent: by
     assert answered in acceptable, text
     peer.send(method(0, 10, 51))
     peer.expect_end()
+
+
+def test_a_frame_a_little_over_the_maximum_is_taken(peer: RawPeer, queue: QueueFactory, channel: Any) -> None:
+    """As RabbitMQ does, because clients forget the frame's own eight bytes."""
+    name, size = queue(), 4_096
+    peer.log_in(frame_max=size)
+    peer.open_channel()
+    publish = method(1, 60, 40, b"\x00\x00\x00" + short(name.encode()) + b"\x00")
+    peer.send(publish + frame(2, 1, struct.pack(">HHQH", 60, 0, size, 0)) + frame(3, 1, bytes(size)))
+    assert get(channel, name).body == bytes(size)
+    peer.send(publish + frame(2, 1, struct.pack(">HHQH", 60, 0, size + 1, 0)) + frame(3, 1, bytes(size + 1)))
+    code, _ = peer.expect_connection_close()
+    assert code == 501
+
+
+def test_before_tuning_frames_are_small(amqp: AmqpBroker) -> None:
+    """A stranger can make the broker wait for no more than the smallest frame size that it may agree to."""
+    response = b"\x00guest\x00guest"
+
+    def start_ok(filler: int) -> bytes:
+        name, value = b"product", bytes(filler)
+        table = short(name) + b"S" + struct.pack(">I", len(value)) + value
+        arguments = struct.pack(">I", len(table)) + table + short(b"PLAIN")
+        return method(0, 10, 11, arguments + struct.pack(">I", len(response)) + response + short(b"en_US"))
+
+    accepted = RawPeer(amqp.port)
+    accepted.send(HEADER)
+    accepted.expect(10, 10)
+    accepted.send(start_ok(3_900))
+    accepted.expect(10, 30)
+    accepted.socket.close()
+    refused = RawPeer(amqp.port)
+    refused.send(HEADER)
+    refused.expect(10, 10)
+    begin = time.monotonic()
+    refused.send(start_ok(4_200)[:7])  # its header suffices
+    refused.expect_end()
+    assert time.monotonic() - begin < 8.0  # less than the time for opening a connection
+    refused.socket.close()
+
+
+def test_a_client_may_send_large_frames_right_after_its_tune_ok(
+    peer: RawPeer, queue: QueueFactory, channel: Any
+) -> None:
+    name, size = queue(), 100_000
+    peer.send(HEADER)
+    peer.expect(10, 10)
+    response = b"\x00guest\x00guest"
+    start = bytes(4) + short(b"PLAIN") + struct.pack(">I", len(response)) + response + short(b"en_US")
+    peer.send(method(0, 10, 11, start))
+    peer.expect(10, 30)
+    publish = method(1, 60, 40, b"\x00\x00\x00" + short(name.encode()) + b"\x00")
+    peer.send(
+        method(0, 10, 31, struct.pack(">HIH", 2047, 131_072, 0))
+        + method(0, 10, 40, short(b"/") + b"\x00\x00")
+        + method(1, 20, 10, b"\x00")
+        + publish
+        + frame(2, 1, struct.pack(">HHQH", 60, 0, size, 0))
+        + frame(3, 1, bytes(size))
+    )
+    assert get(channel, name).body == bytes(size)
 
 
 def test_a_violation_is_nobody_elses(amqp: AmqpBroker, connection: Any, queue: QueueFactory) -> None:

@@ -271,6 +271,7 @@ def test_the_default_exchange_cannot_be_bound_or_declared(connect: ConnectionFac
         lambda channel: channel.queue_bind(name, "", "k"),
         lambda channel: channel.queue_unbind(name, "", "k"),
         lambda channel: channel.exchange_declare("", "direct"),
+        lambda channel: channel.exchange_declare("", passive=True),
         lambda channel: channel.exchange_delete(""),
         lambda channel: channel.exchange_delete("amq.direct"),
         lambda channel: channel.exchange_declare("amq.mine", "direct"),

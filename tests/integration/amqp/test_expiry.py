@@ -171,6 +171,77 @@ def test_a_dead_letters_key_can_be_set(channel: Any, queue: QueueFactory, exchan
     assert message.properties.headers["x-death"][0]["routing-keys"] == [name]
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["its own keys", "another key"])
+def test_a_dead_letter_with_copies_goes_to_all_its_keys_unless_one_is_set(
+    channel: Any, queue: QueueFactory, exchange: ExchangeFactory, kept: bool
+) -> None:
+    graves, source = exchange("direct"), exchange("direct")
+    keys = ("own", "copy", "blind", "set")
+    dead = {key: queue() for key in keys}
+    for key in keys:
+        channel.queue_bind(dead[key], graves, key)
+    limits = {} if kept else {"x_dead_letter_routing_key": "set"}
+    name = queue(x_dead_letter_exchange=graves, **limits)
+    channel.queue_bind(name, source, "own")
+    headers = {"CC": ["copy"], "BCC": ["blind"], "mine": 1}
+    channel.confirm_delivery()
+    channel.basic_publish(source, "own", b"x", pika.BasicProperties(headers=headers))
+    channel.basic_reject(get(channel, name, auto_ack=False).method.delivery_tag, requeue=False)
+    for key in ("own", "copy", "blind") if kept else ("set",):
+        message = get(channel, dead[key])
+        assert (message.body, message.method.routing_key) == (b"x", "own" if kept else "set")
+        found = message.properties.headers
+        assert found["x-death"][0]["routing-keys"] == ["own", "copy"]
+        assert (found.get("CC"), found.get("BCC"), found["mine"]) == (["copy"] if kept else None, None, 1)
+    for key in ("set",) if kept else ("own", "copy", "blind"):
+        assert is_empty(channel, dead[key])
+
+
+def test_copies_are_remembered_from_death_to_death(channel: Any, queue: QueueFactory) -> None:
+    third, copy = queue(), queue()
+    second = queue(x_dead_letter_exchange="", x_dead_letter_routing_key=third)
+    first = queue(x_dead_letter_exchange="", x_dead_letter_routing_key=second)
+    publish(channel, first, b"x", headers={"CC": [copy]})
+    assert get(channel, copy).body == b"x"
+    for name in (first, second):
+        channel.basic_reject(get(channel, name, auto_ack=False).method.delivery_tag, requeue=False)
+    message = get(channel, third)
+    deaths = message.properties.headers["x-death"]
+    assert [(death["queue"], death["routing-keys"]) for death in deaths] == [(second, [second]), (first, [first, copy])]
+    assert "CC" not in message.properties.headers
+    assert is_empty(channel, copy)
+
+
+@pytest.mark.parametrize(
+    "claimed",
+    [
+        {"x-death": "long ago"},
+        {"x-death": 5},
+        {"x-death": {"queue": "elsewhere"}},
+        {"x-death": []},
+        {"x-first-death-queue": 5, "x-first-death-reason": True, "x-first-death-exchange": ["x"]},
+        {"x-last-death-queue": 5, "x-last-death-reason": True},
+        {"count": 5, "queue": None},
+    ],
+    ids=str,
+)
+def test_what_a_client_claims_of_deaths_does_not_hide_the_real_one(
+    channel: Any, queue: QueueFactory, claimed: dict[str, Any]
+) -> None:
+    dead = queue()
+    name = queue(x_dead_letter_exchange="", x_dead_letter_routing_key=dead)
+    publish(channel, name, b"x", headers=claimed)
+    before = get(channel, name, auto_ack=False)
+    assert before.properties.headers == claimed  # it is the client's until the message dies
+    channel.basic_reject(before.method.delivery_tag, requeue=False)
+    headers = get(channel, dead).properties.headers
+    death = headers["x-death"][0]
+    assert (death["queue"], death["reason"], death["count"]) == (name, "rejected", 1)
+    if "x-death" not in claimed:
+        assert (headers["x-first-death-queue"], headers["x-first-death-reason"]) == (name, "rejected")
+        assert headers["x-first-death-exchange"] == ""
+
+
 def test_dying_again_in_the_same_queue_counts_up(channel: Any, queue: QueueFactory, exchange: ExchangeFactory) -> None:
     """The usual retry: rejected to a waiting queue, expired from there back to work."""
     retry = exchange("direct")
@@ -227,13 +298,26 @@ def test_a_message_returned_too_often_is_dead_lettered(channel: Any, queue: Queu
     counts = []
     for _ in range(3):
         message = get(channel, name, auto_ack=False)
-        counts.append((message.properties.headers or {}).get("x-delivery-count", 0))
+        counts.append((message.properties.headers or {}).get("x-delivery-count"))
         channel.basic_nack(message.method.delivery_tag, requeue=True)
     assert counts == [0, 1, 2]
     message = get(channel, dead)
     assert message.body == b"poison"
     assert message.properties.headers["x-death"][0]["reason"] == "delivery_limit"
     assert is_empty(channel, name)
+
+
+def test_a_quorum_queue_tells_consumers_how_often_a_message_came_before(channel: Any, queue: QueueFactory) -> None:
+    name = queue(x_queue_type="quorum")
+    publish(channel, name, b"x")
+    counts = []
+    for _ in range(3):
+        inbox = Inbox(channel, name)
+        inbox.wait(1)
+        counts.append((inbox.messages[0].properties.headers or {}).get("x-delivery-count"))
+        channel.basic_cancel(inbox.tag)
+        channel.basic_nack(inbox.messages[0].method.delivery_tag, requeue=True)
+    assert counts == [None, 1, 2]
 
 
 # -- priorities --------------------------------------------------------------------------------------------------------

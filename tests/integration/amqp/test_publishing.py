@@ -213,6 +213,42 @@ def test_a_mandatory_message_in_a_transaction_is_returned_at_commit(connect: Con
     assert returned == [b"back"]
 
 
+def test_a_transaction_reaches_the_queues_that_are_left_at_its_commit(
+    connect: ConnectionFactory, queue: QueueFactory
+) -> None:
+    kept, gone, channel, reader = queue(), queue(), connect().channel(), connect().channel()
+    returned: list[bytes] = []
+    channel.add_on_return_callback(lambda _channel, _method, _properties, body: returned.append(body))
+    channel.tx_select()
+    channel.basic_publish("", gone, b"too late", PERSISTENT)
+    channel.basic_publish("", gone, b"back", PERSISTENT, mandatory=True)
+    channel.basic_publish("", kept, b"in time", PERSISTENT)
+    reader.queue_delete(gone)
+    channel.tx_commit()
+    assert get(reader, kept).body == b"in time"
+    serve(channel.connection, lambda: returned, "the return")
+    assert returned == [b"back"]
+    channel.basic_publish("", kept, b"next", PERSISTENT)
+    channel.tx_commit()
+    assert get(reader, kept).body == b"next"
+
+
+@pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
+def test_what_is_published_while_its_queue_is_deleted_is_confirmed(
+    connect: ConnectionFactory, unique: Callable[[str], str], delivery_mode: int
+) -> None:
+    """The message goes with its queue; nothing failed that the publisher could do anything about."""
+    name, count, channel, other = unique("queue"), 40, connect().channel(), connect().channel()
+    confirms = Confirms(channel)
+    for number in range(1, 11):
+        other.queue_declare(name, durable=True)
+        for _ in range(count):
+            channel.basic_publish("", name, b"x", pika.BasicProperties(delivery_mode=delivery_mode))
+        other.queue_delete(name)
+        serve(channel.connection, lambda number=number: len(confirms.confirmed()) == number * count)
+    assert {kind for kind, _, _ in confirms.events} == {"ack"}
+
+
 def test_transactions_and_confirms_exclude_each_other(connection: Any) -> None:
     channel = connection.channel()
     channel.confirm_delivery()

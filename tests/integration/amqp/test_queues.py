@@ -260,6 +260,21 @@ def test_an_unused_queue_expires(connection: Any, unique: Callable[[str], str]) 
     wait_until(lambda: not exists(connection, name), what="the queue's expiry")
 
 
+@pytest.mark.parametrize("use", ["declare", "passive", "get"])
+def test_a_queue_that_is_used_does_not_expire(connection: Any, unique: Callable[[str], str], use: str) -> None:
+    name, channel, arguments = unique("queue"), connection.channel(), {"x-expires": 1_000}
+    channel.queue_declare(name, durable=True, arguments=arguments)
+    channel.queue_bind(name, "amq.direct", name)
+    for _ in range(6):
+        connection.sleep(0.4)
+        if use == "get":
+            assert channel.basic_get(name)[0] is None
+        else:
+            channel.queue_declare(name, durable=True, arguments=arguments, passive=use == "passive")
+    channel.basic_publish("amq.direct", name, b"x")
+    assert get(channel, name).body == b"x"  # it still has its binding: it is the same queue
+
+
 def test_every_vhost_has_queues_of_its_own(connect: ConnectionFactory, unique: Callable[[str], str]) -> None:
     from tests.integration.amqp.definitions import OTHER_VHOST
 

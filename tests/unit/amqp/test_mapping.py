@@ -22,7 +22,8 @@ from trunkline.protocols.amqp.values import FieldValue, Timestamp
 _short = st.text(max_size=20)
 _names = st.one_of(
     st.text(min_size=1, max_size=12),
-    st.sampled_from(["amqp.exchange", "amqp.headers", "amqp.priority", "x-death", "x-delay"]),
+    st.sampled_from(["amqp.exchange", "amqp.headers", "amqp.priority", "amqp.bcc", "x-delay"]),
+    st.sampled_from(["x-death", "x-first-death-queue", "x-last-death-reason"]),
 )
 _scalars: st.SearchStrategy[FieldValue] = st.one_of(
     st.none(),
@@ -44,7 +45,7 @@ _properties = st.builds(
     content_type=st.none() | _short,
     content_encoding=st.none() | _short,
     headers=st.none() | st.dictionaries(_names, _fields, max_size=5),
-    delivery_mode=st.none() | st.integers(0, 255),
+    delivery_mode=st.none() | st.sampled_from([1, 2]),
     priority=st.none() | st.integers(0, 255),
     correlation_id=st.none() | _short | st.binary(max_size=9).map(lambda raw: raw.decode("utf-8", "surrogateescape")),
     reply_to=st.none() | _short,
@@ -116,6 +117,32 @@ def test_a_foreign_writer_cannot_make_a_message_undeliverable(hostile: list[tupl
 def test_malformed_properties_are_a_frame_error(section: bytes) -> None:
     with pytest.raises(FrameError):
         envelope_of("", "q", section)
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        (Properties(headers={"CC": "a"}), '{unacceptable_type_in_header,"CC",longstr}'),
+        (Properties(headers={"CC": None}), '{unacceptable_type_in_header,"CC",void}'),
+        (Properties(headers={"BCC": {"a": 1}}), '{unacceptable_type_in_header,"BCC",table}'),
+        (Properties(headers={"BCC": True}), '{unacceptable_type_in_header,"BCC",bool}'),
+        (Properties(delivery_mode=0), "{delivery_mode_unknown,0}"),
+        (Properties(delivery_mode=3), "{delivery_mode_unknown,3}"),
+    ],
+)
+def test_messages_that_rabbitmq_does_not_take_are_refused_in_its_words(properties: Properties, why: str) -> None:
+    with pytest.raises(FrameError) as caught:
+        envelope_of("", "q", encode_properties(properties))
+    assert caught.value.reply_text == f"PRECONDITION_FAILED - invalid message: {why}"
+
+
+def test_blind_copies_are_kept_for_the_broker_and_not_shown() -> None:
+    sent = encode_properties(Properties(headers={"BCC": ["secret", 5], "CC": ["c"], "own": 1}))
+    envelope = envelope_of("", "q", sent)
+    assert envelope.copies == ("secret", "c")
+    assert dict(decode_headers(envelope.section))["amqp.bcc"] == b'["secret",5]'
+    for seen in (envelope, envelope_of_section(envelope.section)):
+        assert decode_properties(seen.properties).headers == {"CC": ["c"], "own": 1}
 
 
 def test_what_is_remembered_is_bounded() -> None:

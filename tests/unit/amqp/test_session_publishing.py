@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.amqp.harness import FRAME_MAX, Broker, Peer, until, with_broker
+from trunkline.log.embedded.store import EmbeddedStore
+from trunkline.log.errors import StorageFailure
 from trunkline.log.records import decode_headers
+from trunkline.log.store import TopicPartition
 from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_properties, encode_publish
@@ -53,6 +56,44 @@ def test_confirms_keep_their_order_when_a_later_one_is_ready_first(tmp_path: Pat
         assert confirms(peer) == []
         await until(lambda: bool(confirms(peer)))
         assert confirms(peer) == [Ack(1, 2, True)]
+
+    with_broker(tmp_path, test)
+
+
+@pytest.mark.parametrize("when", ["before it is appended", "before it is on disk"])
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+def test_a_message_is_confirmed_if_its_queue_is_deleted(tmp_path: Path, when: str, durable: bool) -> None:
+    """It is gone with the queue, as it would be had it come a moment sooner."""
+
+    async def test(started: Broker) -> None:
+        peer = await confirming(started)
+        for name in ("q", "other"):
+            await peer.declare(name, durable=durable)
+        queue = started.service.vhosts["/"].queues["q"]
+        peer.publish("other", properties=PERSISTENT)
+        peer.publish("q", properties=PERSISTENT)
+        if when == "before it is on disk":
+            started.service.turn.run()
+            store = started.core.store
+            assert isinstance(store, EmbeddedStore)
+            store._remove_partition(store._partitions.pop(TopicPartition("q", 0)))
+        queue.cursor.vanish("the queue was deleted")
+        await until(lambda: bool(confirms(peer)))
+        assert confirms(peer) == [Ack(1, 2, True)]
+
+    with_broker(tmp_path, test)
+
+
+def test_a_message_is_not_confirmed_if_its_queue_cannot_write(tmp_path: Path) -> None:
+    async def test(started: Broker) -> None:
+        peer = await confirming(started)
+        await peer.declare("q", durable=True)
+        store = started.core.store
+        assert isinstance(store, EmbeddedStore)
+        peer.publish("q", properties=PERSISTENT)
+        store._partitions[TopicPartition("q", 0)].fail(StorageFailure("a file", "no space"))
+        await until(lambda: bool(confirms(peer)))
+        assert confirms(peer) == [Nack(1, 1, False, False)]
 
     with_broker(tmp_path, test)
 

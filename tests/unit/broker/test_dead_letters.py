@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from trunkline.broker.dead_letters import DEATHS_HEADER, MAX_DEATHS, bury
 from trunkline.log.records import NO_HEADERS, decode_headers, encode_headers
 
@@ -63,6 +65,46 @@ def test_a_cycle_without_a_rejection_is_known_and_a_rejection_breaks_it() -> Non
     assert rejected.died_before_in == frozenset()
     after = bury(rejected.section, "d", "maxlen", routing_key=None, exchange="", now_ms=NOW_MS)
     assert after.died_before_in == {"d"}
+
+
+def test_copies_are_further_keys_until_a_queue_sets_the_key() -> None:
+    section = encode_headers(
+        [
+            ("amqp.exchange", b"x"),
+            ("amqp.routing-key", b"k"),
+            ("CC", b'["c",5,"d"]'),
+            ("amqp.bcc", b'["secret"]'),
+            ("own", b"1"),
+        ]
+    )
+    kept = bury(section, "q", "rejected", routing_key=None, exchange="dlx", now_ms=NOW_MS)
+    assert kept.routing_keys == ("k", "c", "d", "secret")
+    assert deaths(kept.section)[0]["routing-keys"] == ["k", "c", "d"]
+    assert {"CC", "amqp.bcc"} <= dict(decode_headers(kept.section)).keys()
+    changed = bury(kept.section, "p", "rejected", routing_key="other", exchange="dlx", now_ms=NOW_MS)
+    assert changed.routing_keys == ("other",)
+    assert deaths(changed.section)[0]["routing-keys"] == ["k", "c", "d"]
+    assert {"CC", "amqp.bcc"}.isdisjoint(dict(decode_headers(changed.section)))
+
+
+@pytest.mark.parametrize("value", [b"", b"nonsense", b'"c"', b'{"c":1}', b"[" * 100_000, None], ids=range(6))
+def test_copies_that_cannot_be_read_are_none(value: bytes | None) -> None:
+    section = encode_headers([("amqp.exchange", b""), ("amqp.routing-key", b"k"), ("CC", value), ("amqp.bcc", value)])
+    assert bury(section, "q", "rejected", routing_key=None, exchange="", now_ms=NOW_MS).routing_keys == ("k",)
+
+
+def test_another_protocols_headers_are_no_copies() -> None:
+    letter = bury(encode_headers([("CC", b'["c"]')]), "q", "rejected", routing_key="k", exchange="", now_ms=NOW_MS)
+    assert letter.routing_keys == ("k",)
+    assert dict(decode_headers(letter.section))["CC"] == b'["c"]'
+
+
+def test_a_claimed_first_death_counts_only_with_a_history() -> None:
+    section = encode_headers([("x-first-death-queue", b"elsewhere")])
+    first = bury(section, "q", "rejected", routing_key=None, exchange="", now_ms=NOW_MS)
+    assert dict(decode_headers(first.section))["x-first-death-queue"] == b"q"
+    second = bury(first.section, "p", "expired", routing_key=None, exchange="", now_ms=NOW_MS)
+    assert dict(decode_headers(second.section))["x-first-death-queue"] == b"q"
 
 
 def test_a_history_is_bounded_and_nonsense_in_its_place_is_replaced() -> None:

@@ -280,6 +280,38 @@ def test_messages_for_several_queues_are_stored_together(tmp_path: Path) -> None
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("left", [("a",), ("a", "c"), ("t",), ()], ids=str)
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_queue_that_is_deleted_before_the_decision_leaves_the_others_their_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: tuple[str, ...], when: str
+) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            vhost = of(core)[1]
+            queues = [await declare(core, name) for name in "abc"] + [await declare(core, "t", durable=False)]
+            take_identity = core.messaging._atomic._take_identity
+
+            async def delete() -> None:
+                for queue in queues:
+                    if queue.name not in left and queue.name in vhost.queues:
+                        await core.messaging.delete_queue(vhost, queue)
+
+            async def delete_first() -> object:
+                await delete()
+                return await take_identity()
+
+            monkeypatch.setattr(core.messaging._atomic, "_take_identity", delete_first)
+            if when == "before":
+                await delete()
+            await core.messaging.publish_atomically([(queue, Message(b"x")) for queue in queues])
+            assert {name: queue.cursor.ready for name, queue in vhost.queues.items()} == dict.fromkeys(left, 1)
+            for name in left:
+                bounds = core.store.bounds(TopicPartition(name, 0))
+                assert bounds.last_stable_offset == bounds.high_watermark
+
+    asyncio.run(test())
+
+
 def test_a_large_transaction_is_cut_into_batches_and_still_whole(tmp_path: Path) -> None:
     async def test() -> None:
         async with opened(tmp_path) as core:

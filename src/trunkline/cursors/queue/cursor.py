@@ -79,6 +79,7 @@ class QueueCursor:
         self.settings = settings
         self.durable = durable
         self.gone = False
+        self.deleted = False  # gone on somebody's wish, and its messages with it
         self.last_used_ms = runtime.clock.monotonic_ms()
         self._put_ms: int | None = None  # when the first message since the last deal came, while consumers waited
         self._judged_ms: int | None = None  # that time, during the deal
@@ -229,6 +230,7 @@ class QueueCursor:
     def _cannot_write(self) -> None:
         """Offsets were given out that the log does not have. As in RabbitMQ, a queue that fails is gone."""
         self._end("its messages cannot be written")
+        self.deleted = False
 
     def _refresh(self) -> bool:
         """Take over what others did to the partition: appended, committed, trimmed. False: the topic was deleted."""
@@ -712,7 +714,7 @@ class QueueCursor:
         """The queue is deleted: consumers are told, everything in memory is let go."""
         if self.gone:
             return
-        self.gone = True
+        self.gone = self.deleted = True
         self._backing.close()
         self._runtime.forget(self)
         for consumer in self.consumers:

@@ -54,6 +54,7 @@ from trunkline.log.errors import (
     LogError,
     OffsetOutOfRange,
     StorageFailure,
+    TopicDeleted,
     TopicExists,
     UnknownTopicOrPartition,
 )
@@ -426,7 +427,7 @@ class EmbeddedStore(LogStore):
     def _remove_partition(self, partition: Partition) -> None:
         for segment in partition.segments:
             partition.forget(segment)
-        partition.failure = StorageFailure(partition.directory, "the topic was deleted")
+        partition.failure = TopicDeleted(partition.directory, "the topic was deleted")
         if partition.ephemeral and not partition.end_offset:
             partition.changed()
             return  # it was never written to: there is no directory

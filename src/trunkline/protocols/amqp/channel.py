@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING
 
-from trunkline.broker.refusals import Reason, Refused
+from trunkline.broker.refusals import Reason, Refused, not_found
 from trunkline.broker.virtual_host import Queue
 from trunkline.cursors.queue import Delivery, Message, QueueCursor
-from trunkline.cursors.queue.errors import QueueError, ScheduleFull
+from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone, ScheduleFull
 from trunkline.log.store import Durability
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import encode_return
@@ -283,7 +283,9 @@ class Channel:
     def add_consumer(self, consumer: Consumer) -> None:
         try:
             consumer.queue.cursor.add_consumer(consumer, no_ack=consumer.no_ack, exclusive=consumer.exclusive)
-        except QueueError:
+        except QueueGone:
+            raise not_found("queue", consumer.queue.name, consumer.queue.vhost) from None
+        except ConsumerRefused:
             queue = consumer.queue
             text = f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use"
             raise Refused(Reason.ACCESS_REFUSED, text) from None

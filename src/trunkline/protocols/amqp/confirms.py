@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from trunkline.broker.publishing import append_failed
 from trunkline.broker.virtual_host import Queue
 from trunkline.log.store import Appended
 from trunkline.protocols.amqp.codec import encode_confirm
@@ -93,7 +94,7 @@ class Confirms:
         self.queues.clear()
         for stored in appends:
             if stored.done():
-                group.failed = group.failed or _failed(stored)
+                group.failed = group.failed or append_failed(stored)
             else:
                 group.waiting += 1
                 stored.add_done_callback(partial(self._stored, group))
@@ -101,7 +102,7 @@ class Confirms:
 
     def _stored(self, group: _Group, stored: asyncio.Future[Appended]) -> None:
         group.waiting -= 1
-        group.failed = group.failed or _failed(stored)
+        group.failed = group.failed or append_failed(stored)
         self._release()
 
     def _release(self) -> None:
@@ -133,7 +134,3 @@ class Confirms:
             start = sequence + 1
         if start <= group.last:
             self._send(encode_confirm(self._channel, group.last, True))
-
-
-def _failed(stored: asyncio.Future[Appended]) -> bool:
-    return stored.cancelled() or stored.exception() is not None

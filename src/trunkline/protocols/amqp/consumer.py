@@ -93,7 +93,7 @@ class Consumer:
             if envelope.from_amqp and not self.counts_deliveries:
                 contents.append((envelope.exchange, envelope.routing_key, delivery[2], envelope.properties, message[0]))
             else:
-                contents.append(self.content_of(envelope, delivery))
+                contents.append(content_of(envelope, delivery, self.queue, self._properties_of(envelope, delivery)))
         session.send(encode_deliveries(channel.number, self._raw_tag, first_tag, contents, session.frame_max_bytes))
         if not self.no_ack:
             self.unsettled += len(deliveries)
@@ -102,18 +102,17 @@ class Consumer:
                 self.pool.left -= len(deliveries)
             channel.unsettled.update(zip(range(first_tag, channel.next_tag), deliveries, strict=True))
 
-    def content_of(self, envelope: Envelope, delivery: Delivery) -> Content:
-        return content_of(envelope, delivery, self.queue, count=self.counts_deliveries)
+    def _properties_of(self, envelope: Envelope, delivery: Delivery) -> bytes:
+        if self.counts_deliveries and delivery.delivery_count > 1:
+            return envelope.with_header("x-delivery-count", delivery.delivery_count - 1)
+        return envelope.properties
 
     def cancelled(self, reason: str) -> None:
         """The queue is gone, or took the consumer's place from it."""
         self.channel.consumer_cancelled(self)
 
 
-def content_of(envelope: Envelope, delivery: Delivery, queue: Queue, *, count: bool) -> Content:
-    """A message whose envelope is not AMQP's own, or which must show how often it was delivered."""
-    properties = envelope.properties
-    if count and delivery.delivery_count > 1:
-        properties = envelope.with_header("x-delivery-count", delivery.delivery_count - 1)
+def content_of(envelope: Envelope, delivery: Delivery, queue: Queue, properties: bytes) -> Content:
+    """A message that may be of another protocol, with these properties."""
     routing_key = envelope.routing_key if envelope.from_amqp else queue.name
     return envelope.exchange, routing_key, delivery.redelivered, properties, delivery.message.value

@@ -8,6 +8,7 @@ A message's body is the record's value. Everything else about it is in record he
                                         array or table as JSON
     amqp.headers                        the fields that are not strings once more, in AMQP's encoding, so that type and
                                         width come back exactly; absent if there are none
+    amqp.bcc                            the header BCC as JSON, which receivers do not see
     x-death                             as JSON, which the broker keeps up to date for every protocol (broker/dead_letters)
 
 A record without `amqp.exchange` was written by another protocol: its headers become string fields of the headers table,
@@ -25,11 +26,20 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from trunkline.broker.dead_letters import DEATHS_HEADER, EXCHANGE_HEADER, EXPIRATION_HEADER, ROUTING_KEY_HEADER
+from trunkline.broker.dead_letters import (
+    BLIND_COPIES_HEADER,
+    COPIES_HEADER,
+    DEATHS_HEADER,
+    EXCHANGE_HEADER,
+    EXPIRATION_HEADER,
+    ROUTING_KEY_HEADER,
+    is_history,
+)
+from trunkline.broker.refusals import type_name
 from trunkline.broker.virtual_host import Queue
 from trunkline.log.records import decode_headers, encode_headers
 from trunkline.protocols.amqp import properties as flag
-from trunkline.protocols.amqp.errors import SYNTAX_ERROR, FrameError
+from trunkline.protocols.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, FrameError
 from trunkline.protocols.amqp.values import (
     FieldValue,
     Timestamp,
@@ -48,6 +58,10 @@ HEADERS_HEADER: Final = "amqp.headers"
 ORDER_KEY_HEADER: Final = "x-order-key"
 _MAX_SHORT: Final = 255
 _STRING: Final = 0x53
+_ARRAY: Final = 0x41
+_BLIND_COPIES: Final = "BCC"
+_COPIES: Final = frozenset((COPIES_HEADER, _BLIND_COPIES))
+_DELIVERY_MODES: Final = (1, 2)
 
 # Flag, record header, and size in bytes on the wire: 0 for a short string.
 _PROPERTIES: Final = (
@@ -66,7 +80,11 @@ _PROPERTIES: Final = (
     (flag.APP_ID, "amqp.app-id", 0),
     (flag.CLUSTER_ID, "amqp.cluster-id", 0),
 )
-_TABLE_RESERVED: Final = frozenset(name for _, name, _ in _PROPERTIES) | {EXCHANGE_HEADER, ROUTING_KEY_HEADER}
+_TABLE_RESERVED: Final = frozenset(name for _, name, _ in _PROPERTIES) | {
+    EXCHANGE_HEADER,
+    ROUTING_KEY_HEADER,
+    BLIND_COPIES_HEADER,
+}
 
 
 class Envelope:
@@ -217,6 +235,8 @@ def _read_properties(envelope: Envelope, record: list[tuple[str, bytes | None]])
             number = reader.octet() if size == 1 else reader.longlong()
             record.append((name, str(number).encode()))
             if bit == flag.DELIVERY_MODE:
+                if number not in _DELIVERY_MODES:
+                    raise _invalid_message(f"delivery_mode_unknown,{number}")
                 envelope.persistent = number == flag.PERSISTENT
             elif bit == flag.PRIORITY:
                 envelope.priority = number
@@ -228,6 +248,8 @@ def _read_table(envelope: Envelope, record: list[tuple[str, bytes | None]]) -> N
     typed: list[tuple[str, bytes]] = []
     blind: list[str] = []
     for name, encoded in split_table(envelope.fields):
+        if name in _COPIES and encoded[0] != _ARRAY:
+            raise _invalid_message(f'unacceptable_type_in_header,"{name}",{type_name(decode_field(encoded))}')
         if encoded[0] == _STRING and name not in _TABLE_RESERVED and name != DEATHS_HEADER:
             record.append((name, encoded[5:]))
             if name == ORDER_KEY_HEADER:
@@ -236,10 +258,11 @@ def _read_table(envelope: Envelope, record: list[tuple[str, bytes | None]]) -> N
         value = decode_field(encoded)
         if name == "x-delay" and isinstance(value, int | float) and not isinstance(value, bool):
             envelope.delay_ms = int(value)
-        elif name in {"CC", "BCC"} and isinstance(value, list):
+        elif name in _COPIES and isinstance(value, list):
             envelope.copies += tuple(item for item in value if isinstance(item, str))
-            if name == "BCC":
+            if name == _BLIND_COPIES:
                 blind.append(name)
+                record.append((BLIND_COPIES_HEADER, _readable(value)))
                 continue
         deaths = _deaths_to_json(value) if name == DEATHS_HEADER else None
         if deaths is not None:
@@ -254,6 +277,10 @@ def _read_table(envelope: Envelope, record: list[tuple[str, bytes | None]]) -> N
         kept = [(name, encoded) for name, encoded in split_table(envelope.fields) if name not in blind]
         envelope.fields = join_table(kept)
         envelope.properties = _replace_table(envelope.properties, envelope.fields)
+
+
+def _invalid_message(why: str) -> FrameError:
+    return FrameError(PRECONDITION_FAILED, f"invalid message: {{{why}}}", 60, 40)
 
 
 def _replace_table(properties: bytes, fields: bytes) -> bytes:
@@ -324,8 +351,9 @@ def envelope_of_section(section: bytes) -> Envelope:
         elif len(name.encode()) <= _MAX_SHORT:
             fields.append((name, value))
     typed = dict(split_table(found.get(HEADERS_HEADER) or b""))
-    table = [(name, typed.pop(name) if name in typed else _field_of(name, value)) for name, value in fields]
-    table += typed.items()
+    table = [(name, _field_of(name, value, typed.pop(name, None))) for name, value in fields]
+    # A field whose header the broker removed is gone; these never had one.
+    table += [(name, encoded) for name, encoded in typed.items() if name in _TABLE_RESERVED or name == DEATHS_HEADER]
     flags = 0
     parts: list[bytes] = []
     for bit, name, size in _PROPERTIES:
@@ -367,7 +395,10 @@ def _text(value: bytes | None) -> str:
     return text[:_MAX_SHORT].decode("utf-8", "replace")
 
 
-def _field_of(name: str, value: bytes | None) -> bytes:
+def _field_of(name: str, value: bytes | None, typed: bytes | None) -> bytes:
+    """A field of the headers table: `typed` is how the client encoded it, unless the broker has changed it since."""
+    if typed is not None and not (is_history(name) and _readable(decode_field(typed)) != value):
+        return typed
     if value is None:
         return b"V"
     if name == DEATHS_HEADER:

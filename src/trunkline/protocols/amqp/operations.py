@@ -97,12 +97,12 @@ def _exchange_declare(channel: Channel, method: m.ExchangeDeclare) -> Later:
     session = channel.session
     vhost = session.vhost
     name = _stripped(method.exchange)
+    if not name:
+        raise _default_exchange()
     if method.passive:
         if name not in vhost.exchanges:
             raise refusals.not_found("exchange", name, vhost.name)
         return _answer(channel, None, method.nowait, m.ExchangeDeclareOk())
-    if not name:
-        raise _default_exchange()
     session.check_access(Access.CONFIGURE, "exchange", name)
     if name not in vhost.exchanges:
         _check_reserved("exchange", name, vhost.name)
@@ -243,6 +243,7 @@ def _passive_ok(channel: Channel, queue: Queue, nowait: bool) -> Later:
 
 
 def _declare_ok(channel: Channel, queue: Queue, nowait: bool) -> None:
+    queue.cursor.touch()  # an existing queue is used by declaring it, also passively
     if not nowait:
         stats = queue.cursor.stats()
         channel.session.send_method(channel.number, m.QueueDeclareOk(queue.name, stats.ready, stats.consumers))
@@ -394,10 +395,10 @@ def _basic_consume(channel: Channel, method: m.BasicConsume) -> Later:
             priority=priority,
             arguments=arguments,
         )
-        if not method.nowait:
-            # Before the first delivery, which the same turn may bring.
-            session.send_method(channel.number, m.BasicConsumeOk(tag))
         channel.add_consumer(consumer)
+        if not method.nowait:
+            # Deliveries come at the end of the turn, and so after this.
+            session.send_method(channel.number, m.BasicConsumeOk(tag))
         return None
 
     return _with_queue(channel, method.queue, consume)
@@ -458,7 +459,11 @@ def _get_answer(channel: Channel, queue: Queue, found: list[Delivery], no_ack: b
     tag = channel.next_tag
     channel.next_tag += 1
     envelope = session.envelopes.of_record(found[0].message.headers)
-    content = content_of(envelope, found[0], queue, count=queue.arguments.get("x-queue-type") == "quorum")
+    properties = envelope.properties
+    if queue.arguments.get("x-queue-type") == "quorum":
+        # As in RabbitMQ, which tells who gets a message from the first delivery on, and who consumes from the second.
+        properties = envelope.with_header("x-delivery-count", found[0].delivery_count - 1)
+    content = content_of(envelope, found[0], queue, properties)
     session.send(encode_get_ok(channel.number, tag, content, queue.cursor.ready, session.frame_max_bytes))
     if not no_ack:
         channel.unsettled[tag] = found[0]
@@ -512,10 +517,11 @@ async def _commit(channel: Channel, transaction: Transaction) -> None:
     session = channel.session
     letters = []
     for publication in transaction.take_publications():
-        if publication.queues:
+        queues = [queue for queue in publication.queues if not queue.cursor.deleted]
+        if queues:
             message = channel.message_of(publication.envelope, publication.body)
             keyed = message._replace(key=publication.envelope.order_key)
-            letters += [(queue, keyed if queue.orders_by_key else message) for queue in publication.queues]
+            letters += [(queue, keyed if queue.orders_by_key else message) for queue in queues]
         elif publication.mandatory:
             channel.return_unroutable(publication.envelope, publication.body)
     await session.service.messaging.publish_atomically(letters)
