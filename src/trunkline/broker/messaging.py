@@ -184,7 +184,7 @@ class Messaging:
         for argument in _COMPARED:
             default = "classic" if argument == "x-queue-type" else None
             value, other = given.get(argument, default), held.get(argument, default)
-            if value != other:
+            if value != other or (value is None and argument in given):
                 shown = (refusals.shown(value, other), refusals.shown(other, value))
                 raise refusals.inequivalent(argument, "queue", wish.name, existing.vhost, *shown)
 

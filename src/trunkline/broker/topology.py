@@ -27,7 +27,7 @@ from trunkline.broker import refusals
 from trunkline.broker.arguments import Arguments, table_from_json, to_json
 from trunkline.broker.latest_values import latest_values
 from trunkline.broker.refusals import Reason, Refused
-from trunkline.broker.virtual_host import PREDECLARED, ExchangeInfo, Queue, VirtualHost
+from trunkline.broker.virtual_host import ALTERNATE_ARGUMENT, PREDECLARED, ExchangeInfo, Queue, VirtualHost
 from trunkline.clock import Clock
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
@@ -188,6 +188,12 @@ class Topology:
         if existing is not None:
             check_equivalent(existing, info, vhost.name)
             return None
+        alternate = info.arguments.get(ALTERNATE_ARGUMENT, "")
+        if not isinstance(alternate, str):
+            raise refusals.precondition(
+                f"invalid type '{refusals.type_name(alternate)}' for arg '{ALTERNATE_ARGUMENT}' "
+                f"in exchange '{info.name}' in vhost '{vhost.name}'"
+            )
         try:
             vhost.add_exchange(info)
         except UnknownExchangeKind:
@@ -345,7 +351,7 @@ def check_equivalent(existing: ExchangeInfo, info: ExchangeInfo, vhost: str) -> 
         if received != current:
             shown = (f"'{str(received).lower()}'", f"'{str(current).lower()}'")
             raise refusals.inequivalent(argument, "exchange", info.name, vhost, *shown)
-    for argument in ("alternate-exchange", "x-delayed-type"):
+    for argument in (ALTERNATE_ARGUMENT, "x-delayed-type"):
         given, held = info.arguments.get(argument), existing.arguments.get(argument)
         if given != held:
             raise refusals.inequivalent(

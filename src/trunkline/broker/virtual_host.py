@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trunkline.log.store import Appended
 
 DELAYED_KIND: Final = "x-delayed-message"
+ALTERNATE_ARGUMENT: Final = "alternate-exchange"
 PREDECLARED: Final[Mapping[str, str]] = {
     "amq.direct": "direct",
     "amq.fanout": "fanout",
@@ -102,7 +103,7 @@ class ExchangeInfo:
 
     @property
     def alternate(self) -> str | None:
-        name = self.arguments.get("alternate-exchange")
+        name = self.arguments.get(ALTERNATE_ARGUMENT)
         return name if isinstance(name, str) else None
 
 

@@ -54,13 +54,29 @@ def test_an_expiration_of_zero_is_for_waiting_consumers_only(connect: Connection
     assert inbox.bodies == [b"seen"]
 
 
-@pytest.mark.parametrize("expiration", ["soon", "-1", "1.5"])
+@pytest.mark.parametrize(
+    ("expiration", "why"),
+    [
+        ("soon", "no_integer"),
+        ("", "no_integer"),
+        ("-1", "{value_negative,-1}"),
+        ("1.5", '{leftover_string,".5"}'),
+        ("315360000001", "{value_too_large,315360000001}"),
+    ],
+)
 def test_a_senseless_expiration_closes_the_channel(
-    connect: ConnectionFactory, queue: QueueFactory, expiration: str
+    connect: ConnectionFactory, queue: QueueFactory, expiration: str, why: str
 ) -> None:
     name, channel = queue(), connect().channel()
     code, text = channel_error(lambda: publish(channel, name, b"x", expiration=expiration))
-    assert (code, text.startswith(f"PRECONDITION_FAILED - invalid expiration '{expiration}'")) == (406, True), text
+    assert (code, text) == (406, f"PRECONDITION_FAILED - invalid expiration '{expiration}': {why}")
+
+
+@pytest.mark.parametrize("expiration", ["+60000", "060000", "315360000000"])
+def test_an_expiration_is_any_whole_number(channel: Any, queue: QueueFactory, expiration: str) -> None:
+    name = queue()
+    publish(channel, name, b"x", expiration=expiration)
+    assert get(channel, name).properties.expiration == expiration
 
 
 def test_a_leased_message_does_not_expire_until_it_is_returned(channel: Any, queue: QueueFactory) -> None:

@@ -13,6 +13,7 @@ import pika.exceptions
 import pytest
 
 from tests.integration.amqp.conftest import ConnectionFactory, QueueFactory
+from tests.integration.amqp.failing import channel_error
 from tests.integration.amqp.reading import Inbox, get
 
 PROPERTIES: dict[str, Any] = {
@@ -119,6 +120,26 @@ def test_a_message_from_another_user_id_is_refused(connect: ConnectionFactory, q
         channel.basic_publish("", name, b"", pika.BasicProperties(user_id="somebody"))
     assert caught.value.reply_code == 406
     assert "user_id property set to 'somebody' but authenticated user was 'guest'" in caught.value.reply_text
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"headers": {"CC": "a"}}, '{unacceptable_type_in_header,"CC",longstr}'),
+        ({"headers": {"CC": None}}, '{unacceptable_type_in_header,"CC",void}'),
+        ({"headers": {"BCC": {"a": 1}}}, '{unacceptable_type_in_header,"BCC",table}'),
+        ({"delivery_mode": 0}, "{delivery_mode_unknown,0}"),
+        ({"delivery_mode": 3}, "{delivery_mode_unknown,3}"),
+    ],
+    ids=str,
+)
+def test_a_message_with_senseless_properties_is_refused(
+    connect: ConnectionFactory, queue: QueueFactory, properties: dict[str, Any], why: str
+) -> None:
+    name, channel = queue(), connect().channel()
+    channel.confirm_delivery()
+    code, text = channel_error(lambda: channel.basic_publish("", name, b"x", pika.BasicProperties(**properties)))
+    assert (code, text) == (406, f"PRECONDITION_FAILED - invalid message: {why}")
 
 
 def test_a_timestamp_is_kept_to_its_64_bits(channel: Any, queue: QueueFactory) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pika
@@ -126,27 +127,119 @@ def test_declaring_an_exchange_another_way_is_a_precondition_failure(
     )
 
 
+NOT_CLASSIC = " of queue type rabbit_classic_queue"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"x-message-ttl": -1}, ": {value_negative,-1}"),
+        ({"x-message-ttl": "soon"}, ': "expected integer, got longstr"'),
+        ({"x-message-ttl": None}, ': "expected integer, got void"'),
+        ({"x-message-ttl": True}, ': "expected integer, got bool"'),
+        ({"x-message-ttl": [1]}, ': "expected integer, got array"'),
+        ({"x-message-ttl": 315_360_000_001}, ": {value_too_large,315360000001}"),
+        ({"x-expires": 0}, ": {value_zero,0}"),
+        ({"x-expires": None}, ': "expected integer, got void"'),
+        ({"x-max-length": -5}, ": {value_negative,-5}"),
+        ({"x-max-length": None}, ': "expected integer, got void"'),
+        ({"x-max-length-bytes": {}}, ': "expected integer, got table"'),
+        ({"x-max-priority": 256}, ": {max_value_exceeded,256}"),
+        ({"x-max-priority": -1}, ": {value_negative,-1}"),
+        ({"x-overflow": "explode"}, ": invalid_overflow"),
+        ({"x-overflow": None}, ": {unacceptable_type,void}"),
+        ({"x-dead-letter-routing-key": "k"}, ": routing_key_but_no_dlx_defined"),
+        ({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 5}, ": {unacceptable_type,signedint}"),
+        ({"x-single-active-consumer": "yes"}, ": {unacceptable_type,longstr}"),
+        ({"x-queue-type": "heap"}, ": \"unsupported queue type 'heap'\""),
+        ({"x-queue-type": None}, ": {unacceptable_type,void}"),
+        ({"x-queue-mode": "fast"}, ": \"unsupported queue mode 'fast'\""),
+        ({"x-queue-mode": 5}, ": {unacceptable_type,signedint}"),
+        ({"x-queue-version": 3}, ": \"unsupported queue version '3'\""),
+        ({"x-queue-version": "2"}, ': "expected integer, got longstr"'),
+        ({"x-max-age": "soon"}, NOT_CLASSIC),
+        ({"x-max-age": "1Y"}, NOT_CLASSIC),
+        ({"x-stream-max-segment-size-bytes": 1}, NOT_CLASSIC),
+        ({"x-initial-cluster-size": 1}, NOT_CLASSIC),
+        ({"x-queue-type": "quorum", "x-dead-letter-strategy": "never"}, ": invalid_dlx_strategy"),
+        ({"x-queue-type": "quorum", "x-max-in-memory-length": -1}, ": {value_negative,-1}"),
+        ({"x-queue-type": "quorum", "x-quorum-initial-group-size": 0}, ": {value_zero,0}"),
+        ({"x-queue-type": "quorum", "x-queue-leader-locator": "moon"}, ": invalid_queue_locator_arg"),
+    ],
+    ids=str,
+)
+def test_a_senseless_argument_is_refused(
+    connection: Any, unique: Callable[[str], str], arguments: dict[str, Any], why: str
+) -> None:
+    name, argument = unique("queue"), list(arguments)[-1]
+    code, text = channel_error(lambda: connection.channel().queue_declare(name, durable=True, arguments=arguments))
+    assert code == 406
+    assert text == f"PRECONDITION_FAILED - invalid arg '{argument}' for queue '{name}' in vhost '/'{why}"
+    assert not exists(connection, name)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"x-message-ttl": -1},
-        {"x-message-ttl": "soon"},
-        {"x-expires": 0},
-        {"x-max-length": -5},
-        {"x-max-priority": 256},
-        {"x-overflow": "explode"},
-        {"x-dead-letter-routing-key": "without an exchange"},
-        {"x-single-active-consumer": "yes"},
-        {"x-queue-type": "heap"},
+        {"x-max-priority": 0},
+        {"x-max-length": 0},
+        {"x-message-ttl": 315_360_000_000},
+        {"x-queue-version": 2, "x-queue-mode": "default"},
+        {"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-queue-leader-locator": "balanced"},
+        {"x-queue-master-locator": "min-masters"},
+        {"x-unheard-of": None},
     ],
+    ids=str,
 )
-def test_a_senseless_argument_is_refused(
-    connection: Any, unique: Callable[[str], str], arguments: dict[str, Any]
+def test_an_argument_with_sense_is_taken(
+    connection: Any,
+    unique: Callable[[str], str],
+    scrapped: tuple[list[str], list[str]],
+    arguments: dict[str, Any],
 ) -> None:
     name = unique("queue")
-    code, text = channel_error(lambda: connection.channel().queue_declare(name, durable=True, arguments=arguments))
-    assert (code, text.startswith("PRECONDITION_FAILED - ")) == (406, True), text
-    assert not exists(connection, name)
+    scrapped[0].append(name)
+    for _ in range(2):
+        connection.channel().queue_declare(name, durable=True, arguments=arguments)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(5, "signedint"), (None, "void"), (["x"], "array")])
+def test_an_exchange_is_named_by_a_string(
+    connection: Any, unique: Callable[[str], str], value: object, kind: str
+) -> None:
+    name = unique("name")
+    for operation, argument, owner in (
+        ("queue_declare", "x-dead-letter-exchange", "queue"),
+        ("exchange_declare", "alternate-exchange", "exchange"),
+    ):
+        declare = getattr(connection.channel(), operation)
+        code, text = channel_error(partial(declare, name, arguments={argument: value}))
+        assert (code, text) == (
+            406,
+            f"PRECONDITION_FAILED - invalid type '{kind}' for arg '{argument}' in {owner} '{name}' in vhost '/'",
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"x-priority": "high"}, ': "expected integer, got longstr"'),
+        ({"x-priority": None}, ': "expected integer, got void"'),
+        ({"x-priority": True}, ': "expected integer, got bool"'),
+        ({"x-cancel-on-ha-failover": 1}, ": {unacceptable_type,signedint}"),
+        ({"x-stream-offset": "first"}, NOT_CLASSIC),
+        ({"x-stream-offset": 0}, NOT_CLASSIC),
+    ],
+    ids=str,
+)
+def test_a_senseless_argument_of_a_consumer_is_refused(
+    connection: Any, queue: QueueFactory, arguments: dict[str, Any], why: str
+) -> None:
+    name, (argument,) = queue(), arguments
+    code, text = channel_error(lambda: Inbox(connection.channel(), name, arguments=arguments))
+    assert code == 406
+    assert text == f"PRECONDITION_FAILED - invalid arg '{argument}' for queue '{name}' in vhost '/'{why}"
+    assert consumers(connection.channel(), name) == 0
 
 
 def test_a_name_of_the_servers_own_is_refused(connection: Any) -> None:

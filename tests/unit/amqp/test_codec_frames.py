@@ -141,7 +141,7 @@ def test_events_before_a_violation_are_kept() -> None:
         (b"GET / HTTP/1.1\r\n", errors.FRAME_ERROR),
         (b"\x01\x00\x00\xff\xff\xff\xff\x00", errors.FRAME_ERROR),
         (frame(1, 1, b"\x00\x0a"), errors.FRAME_ERROR),
-        (frame(8, 1, b""), errors.FRAME_ERROR),
+        (frame(8, 1, b""), errors.UNEXPECTED_FRAME),
         (frame(8, 0, b"x"), errors.FRAME_ERROR),
         (frame(1, 1, b"\x00\x0a\x00\x63"), errors.COMMAND_INVALID),
         (frame(1, 1, b"\x00\x07\x00\x0a"), errors.NOT_IMPLEMENTED),
@@ -173,11 +173,29 @@ def test_violations_end_the_connection_with_their_reply_code(sent: bytes, reply_
 
 def test_frames_over_the_agreed_size_are_refused_from_their_first_bytes() -> None:
     parser = Parser(expect_header=False, frame_max_bytes=4096)
-    assert parser.feed(frame(1, 1, b"\x00\x14\x00\x0a\x00" + bytes(4088))[:8])[0].__class__ is FrameError
+    assert parser.feed(frame(1, 1, b"\x00\x14\x00\x0a\x00" + bytes(4092))[:8])[0].__class__ is FrameError
     roomy = Parser(expect_header=False)
     roomy.set_frame_max(8192)
-    assert len(roomy.feed(codec.encode_publish(1, "", "q", NO_PROPERTIES, bytes(8184), 8192))) == 1
-    assert isinstance(roomy.feed(codec.encode_publish(1, "", "q", NO_PROPERTIES, bytes(8185), 8193))[-1], FrameError)
+    # Eight bytes more than agreed on are forgiven.
+    assert len(roomy.feed(codec.encode_publish(1, "", "q", NO_PROPERTIES, bytes(8192), 8200))) == 1
+    assert isinstance(roomy.feed(codec.encode_publish(1, "", "q", NO_PROPERTIES, bytes(8193), 8201))[-1], FrameError)
+
+
+@pytest.mark.parametrize(("asked", "agreed"), [(0, 20_000), (8_192, 8_192), (20_000, 20_000), (1 << 31, 20_000)])
+def test_a_servers_frames_are_small_until_the_client_has_tuned(asked: int, agreed: int) -> None:
+    def server() -> Parser:
+        return Parser(expect_header=False, frame_max_bytes=4096, offered_frame_max_bytes=20_000)
+
+    def publish(size: int) -> bytes:
+        return codec.encode_publish(1, "", "q", NO_PROPERTIES, bytes(size), 1 << 20)
+
+    tuned = codec.encode_method(0, ConnectionTuneOk(0, asked, 0))
+    assert isinstance(server().feed(publish(5_000))[-1], FrameError)
+    assert [type(event) for event in server().feed(tuned + publish(agreed))] == [MethodFrame, Publish]
+    assert [type(event) for event in server().feed(tuned + publish(agreed + 1))] == [MethodFrame, FrameError]
+    parser = server()
+    parser.feed(tuned + tuned.replace(asked.to_bytes(4, "big"), (1 << 30).to_bytes(4, "big")))
+    assert isinstance(parser.feed(publish(agreed + 1))[-1], FrameError)
 
 
 def test_a_message_over_the_limit_ends_its_channel_only() -> None:

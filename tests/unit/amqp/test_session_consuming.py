@@ -6,13 +6,17 @@ import json
 from pathlib import Path
 
 from tests.unit.amqp.harness import FRAME_MAX, Broker, Peer, until, with_broker
+from trunkline.broker.messaging import QueueDeclaration
+from trunkline.cursors.queue import QueueSettings
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_properties, encode_publish
+from trunkline.protocols.amqp.definitions import import_definitions
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.management import ADDRESS
+from trunkline.protocols.amqp.values import FieldValue
 
 
 def fill(peer: Peer, queue: str, count: int) -> None:
@@ -191,6 +195,51 @@ def test_a_kafka_topic_is_a_queue_by_its_name(tmp_path: Path) -> None:
         assert isinstance(delivery.method, m.BasicDeliver)
         assert (delivery.method.exchange, delivery.method.routing_key) == ("", "stream")
         assert decode_properties(delivery.properties).headers == {"trace": "abc"}
+
+    with_broker(tmp_path, test)
+
+
+def test_a_stream_of_an_earlier_version_is_served_as_the_queue_that_it_was(tmp_path: Path) -> None:
+    async def test(started: Broker) -> None:
+        peer = await started.peer()
+        arguments: dict[str, FieldValue] = {"x-queue-type": "stream"}
+        wish = QueueDeclaration("kept", QueueSettings(retain=True), arguments=dict(arguments))
+        await started.service.messaging.declare_queue(started.service.vhosts["/"], wish, None)
+        await peer.call(m.QueueDeclare(0, "kept", False, True, False, False, False, arguments), m.QueueDeclareOk)
+        fill(peer, "kept", 2)
+        await peer.consume("kept")
+        assert await peer.bodies(2) == [b"0", b"1"]
+        peer.method(m.BasicConsume(0, "kept", "t", False, False, False, False, {"x-stream-offset": "first"}))
+        closed = await peer.expect(m.ChannelClose)
+        assert closed.reply_code == codes.PRECONDITION_FAILED
+
+    with_broker(tmp_path, test)
+
+
+def test_definitions_leave_out_streams_and_say_so(tmp_path: Path) -> None:
+    async def test(started: Broker) -> None:
+        def queue(name: str, kind: str) -> dict[str, object]:
+            return {"name": name, "vhost": "/", "durable": True, "arguments": {"x-queue-type": kind}}
+
+        def binding(name: str) -> dict[str, object]:
+            return {
+                "source": "amq.fanout",
+                "vhost": "/",
+                "destination": name,
+                "destination_type": "queue",
+                "routing_key": "",
+            }
+
+        document: dict[str, object] = {
+            "queues": [queue("q", "classic"), queue("s", "stream")],
+            "bindings": [binding("q"), binding("s")],
+        }
+        done = await import_definitions(started.service.messaging, document)
+        assert done["left_out"] == {"streams": 1}
+        imported = done["imported"]
+        assert isinstance(imported, dict)
+        assert (imported["queues"], imported["bindings"]) == (1, 1)
+        assert list(started.service.vhosts["/"].queues) == ["q"]
 
     with_broker(tmp_path, test)
 

@@ -37,7 +37,7 @@ from trunkline.protocols.amqp.errors import (
 )
 from trunkline.protocols.amqp.frames import Publish
 from trunkline.protocols.amqp.management import ADDRESS as MANAGEMENT
-from trunkline.protocols.amqp.mapping import Envelope
+from trunkline.protocols.amqp.mapping import Envelope, why_no_expiration
 from trunkline.protocols.amqp.prefetch import ChannelPrefetch
 from trunkline.protocols.amqp.transaction import Transaction
 from trunkline.routing.errors import AccessRefused, RoutingError, UnknownExchange
@@ -135,7 +135,8 @@ class Channel:
             text = f"user_id property set to '{user}' but authenticated user was '{self.session.user}'"
             raise FrameError(PRECONDITION_FAILED, text, *PUBLISH)
         if envelope.expiration is not None and envelope.expiration_ms is None:
-            raise FrameError(PRECONDITION_FAILED, f"invalid expiration '{envelope.expiration}': no_integer", *PUBLISH)
+            text = f"invalid expiration '{envelope.expiration}': {why_no_expiration(envelope.expiration)}"
+            raise FrameError(PRECONDITION_FAILED, text, *PUBLISH)
         if envelope.reply_to == REPLY_TO:
             if self.reply_tag is None:
                 raise FrameError(PRECONDITION_FAILED, "fast reply consumer does not exist", *PUBLISH)

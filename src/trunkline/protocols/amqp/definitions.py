@@ -16,7 +16,7 @@ from trunkline.broker.refusals import Reason, Refused
 from trunkline.broker.topology import settled
 from trunkline.broker.virtual_host import PREDECLARED, ExchangeInfo, VirtualHost
 from trunkline.protocols.amqp.handshake import BEHAVES_LIKE
-from trunkline.protocols.amqp.queue_arguments import read_settings
+from trunkline.protocols.amqp.queue_arguments import STREAM, read_settings
 from trunkline.security.users import SHA256, InvalidAccount, Permission, User
 from trunkline.version import VERSION
 
@@ -128,7 +128,10 @@ async def import_definitions(messaging: Messaging, document: Json) -> Json:
         raise Refused(Reason.PRECONDITION_FAILED, str(error)) from None
     for entry in _entries(document, "exchanges"):
         await settled(topology.declare_exchange(_vhost(messaging, entry), _exchange(entry)))
-    for entry in _entries(document, "queues"):
+    streams = {_place(entry, "name") for entry in _entries(document, "queues") if _is_stream(entry)}
+    queues = [entry for entry in _entries(document, "queues") if not _is_stream(entry)]
+    bindings = [entry for entry in _entries(document, "bindings") if _place(entry, "destination") not in streams]
+    for entry in queues:
         vhost = _vhost(messaging, entry)
         name, arguments = _text(entry, "name"), _table(entry)
         wish = QueueDeclaration(
@@ -139,7 +142,7 @@ async def import_definitions(messaging: Messaging, document: Json) -> Json:
             arguments=arguments,
         )
         await messaging.declare_queue(vhost, wish, None)
-    for entry in _entries(document, "bindings"):
+    for entry in bindings:
         await settled(
             topology.bind(
                 _vhost(messaging, entry),
@@ -150,14 +153,19 @@ async def import_definitions(messaging: Messaging, document: Json) -> Json:
                 to_exchange=entry.get("destination_type") == "exchange",
             )
         )
-    imported = {
-        part: len(_entries(document, part))
-        for part in ("users", "vhosts", "permissions", "exchanges", "queues", "bindings")
-    }
-    return {
-        "imported": imported,
-        "left_out": {part: len(_entries(document, part)) for part in _LEFT_OUT if document.get(part)},
-    }
+    imported = {part: len(_entries(document, part)) for part in ("users", "vhosts", "permissions", "exchanges")}
+    left_out = {part: len(_entries(document, part)) for part in _LEFT_OUT if document.get(part)}
+    if streams:
+        left_out["streams"] = len(streams)
+    return {"imported": {**imported, "queues": len(queues), "bindings": len(bindings)}, "left_out": left_out}
+
+
+def _place(entry: Json, name: str) -> tuple[str, str]:
+    return str(entry.get("vhost", "/")), str(entry.get(name))
+
+
+def _is_stream(entry: Json) -> bool:
+    return _table(entry).get("x-queue-type") == STREAM
 
 
 def _entries(document: Json, part: str) -> list[Json]:

@@ -22,6 +22,7 @@ whose header section is larger than `MAX_REMEMBERED_BYTES`.
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
@@ -39,6 +40,7 @@ from trunkline.broker.refusals import type_name
 from trunkline.broker.virtual_host import Queue
 from trunkline.log.records import decode_headers, encode_headers
 from trunkline.protocols.amqp import properties as flag
+from trunkline.protocols.amqp.argument_checks import MAX_EXPIRY_MS
 from trunkline.protocols.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, FrameError
 from trunkline.protocols.amqp.values import (
     FieldValue,
@@ -62,6 +64,8 @@ _ARRAY: Final = 0x41
 _BLIND_COPIES: Final = "BCC"
 _COPIES: Final = frozenset((COPIES_HEADER, _BLIND_COPIES))
 _DELIVERY_MODES: Final = (1, 2)
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+_MAX_EXPIRATION_DIGITS: Final = 20
 
 # Flag, record header, and size in bytes on the wire: 0 for a short string.
 _PROPERTIES: Final = (
@@ -228,7 +232,9 @@ def _read_properties(envelope: Envelope, record: list[tuple[str, bytes | None]])
                 envelope.user_id = raw.decode("utf-8", "surrogateescape")
             elif bit == flag.EXPIRATION:
                 envelope.expiration = raw.decode("utf-8", "surrogateescape")
-                envelope.expiration_ms = int(raw) if raw.isdigit() and len(raw) < 16 else None
+                digits = raw.removeprefix(b"+")
+                if digits.isdigit() and len(digits) < _MAX_EXPIRATION_DIGITS and int(digits) <= MAX_EXPIRY_MS:
+                    envelope.expiration_ms = int(digits)
         elif size < 0:
             envelope.fields = reader.long_bytes()
         else:
@@ -277,6 +283,16 @@ def _read_table(envelope: Envelope, record: list[tuple[str, bytes | None]]) -> N
         kept = [(name, encoded) for name, encoded in split_table(envelope.fields) if name not in blind]
         envelope.fields = join_table(kept)
         envelope.properties = _replace_table(envelope.properties, envelope.fields)
+
+
+def why_no_expiration(text: str) -> str:
+    """What is wrong with an expiration, in RabbitMQ's words."""
+    found = _NUMBER.match(text)
+    if found is None:
+        return "no_integer"
+    if found.end() < len(text):
+        return f'{{leftover_string,"{text[found.end() :]}"}}'
+    return f"{{{'value_negative' if text.startswith('-') else 'value_too_large'},{text.removeprefix('+')}}}"
 
 
 def _invalid_message(why: str) -> FrameError:

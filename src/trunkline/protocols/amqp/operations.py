@@ -24,7 +24,7 @@ from trunkline.protocols.amqp.confirms import Confirms
 from trunkline.protocols.amqp.consumer import Consumer, content_of
 from trunkline.protocols.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, NOT_ALLOWED, NOT_IMPLEMENTED, FrameError
 from trunkline.protocols.amqp.mapping import plain_value
-from trunkline.protocols.amqp.queue_arguments import read_settings
+from trunkline.protocols.amqp.queue_arguments import read_priority, read_settings
 from trunkline.protocols.amqp.transaction import Transaction
 from trunkline.protocols.amqp.values import FieldValue
 from trunkline.security.users import Access
@@ -194,8 +194,9 @@ def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Later:
         _check_reserved("queue", name, vhost.name)
     session.check_access(Access.CONFIGURE, "queue", name)
     arguments = _arguments(method.arguments)
-    settings = read_settings(name, vhost.name, arguments)
-    if settings.dead_letter is not None and name not in vhost.queues:
+    existing = vhost.queues.get(name)
+    settings = read_settings(name, vhost.name, arguments) if existing is None else existing.cursor.settings
+    if settings.dead_letter is not None and existing is None:
         session.check_access(Access.READ, "queue", name)
         session.check_access(Access.WRITE, "exchange", settings.dead_letter[0], "amq.default")
     declaration = QueueDeclaration(
@@ -206,7 +207,6 @@ def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Later:
         exclusive_owner=session if method.exclusive else None,
         arguments=arguments,
     )
-    existing = vhost.queues.get(name)
     if existing is not None:
         session.service.messaging.check_equivalent(existing, declaration, session)
         channel.last_queue = name
@@ -231,7 +231,7 @@ def _queue_declare_passive(channel: Channel, method: m.QueueDeclare, name: str) 
     if name == REPLY_TO or name in session.replies:
         channel.session.send_method(channel.number, m.QueueDeclareOk(name, 0, 1))
         return None
-    if name.startswith(REPLY_TO_PREFIX):
+    if not name or name.startswith(REPLY_TO_PREFIX):
         raise refusals.not_found("queue", name, session.vhost.name)
     return _with_queue(channel, name, lambda queue: _passive_ok(channel, queue, method.nowait))
 
@@ -379,12 +379,9 @@ def _basic_consume(channel: Channel, method: m.BasicConsume) -> Later:
         return _consume_replies(channel, method, tag)
     session.check_access(Access.READ, "queue", _named(channel, method.queue))
     arguments = _arguments(method.arguments)
-    priority = arguments.get("x-priority", 0)
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        text = f"x-priority in consumer '{tag}' must be an integer"
-        raise refusals.precondition(text)
 
     def consume(queue: Queue) -> Later:
+        priority = read_priority(queue.name, queue.vhost, queue.arguments, arguments)
         consumer = Consumer(
             channel,
             queue,

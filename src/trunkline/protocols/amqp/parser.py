@@ -10,7 +10,8 @@ frame by frame through the same checks. A violation ends the list as a `FrameErr
 it; from then on the parser ignores what it is fed. The one exception is a message over `max_body_bytes`: its `FrameError`
 names its channel, its bytes are skipped, and parsing goes on.
 
-Bounded: a frame by `frame_max_bytes`, a body by `max_body_bytes`, the bodies that wait for their last frame on all
+Bounded: a frame by `frame_max_bytes`, on a server until the client's tune-ok and then by what that says, which may be in
+the same read, up to `offered_frame_max_bytes`; a body by `max_body_bytes`, the bodies that wait for their last frame on all
 channels together by `max_unfinished_bytes`, the cache of decoded publish arguments by `MAX_CACHED_ROUTES`.
 
 This module is compiled where a C compiler is present. Positions are `i64` and every read is checked against the end of
@@ -58,7 +59,7 @@ from trunkline.protocols.amqp.frames import (
     Publish,
     Reject,
 )
-from trunkline.protocols.amqp.methods import Method
+from trunkline.protocols.amqp.methods import ConnectionTuneOk, Method
 from trunkline.protocols.amqp.values import ValueReader
 
 DEFAULT_MAX_BODY_BYTES: Final = 134_217_728
@@ -99,10 +100,12 @@ class Parser:
         *,
         expect_header: bool = True,
         frame_max_bytes: int = DEFAULT_FRAME_MAX_BYTES,
+        offered_frame_max_bytes: int = 0,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
         max_unfinished_bytes: int = DEFAULT_MAX_UNFINISHED_BYTES,
     ) -> None:
         self._frame_max: i64 = frame_max_bytes
+        self._offered_frame_max: i64 = offered_frame_max_bytes
         self._max_body: i64 = max_body_bytes
         self._max_unfinished: i64 = max_unfinished_bytes
         self._unfinished_bytes: i64 = 0
@@ -187,7 +190,8 @@ class Parser:
     def _parse(self, data: bytes, position: i64, events: list[ParserEvent]) -> i64:
         """Parse whole frames; returns where the first incomplete one starts and notes how long it must become."""
         end: i64 = len(data)
-        max_payload: i64 = self._frame_max - FRAME_OVERHEAD_BYTES
+        # Clients that forget the frame's own bytes are forgiven, as by RabbitMQ.
+        max_payload: i64 = self._frame_max
         routes = self._routes
         while end - position >= FRAME_OVERHEAD_BYTES:
             kind: i64 = data[position]
@@ -225,13 +229,16 @@ class Parser:
                     events.append(Ack(channel, _tag(data, payload + 4), data[payload + 12] & 1 != 0))
                 else:
                     self._take_method(data, payload, finish, channel, number, events)
+                    max_payload = self._frame_max
             elif kind == HEADER_FRAME:
                 self._take_header(data, payload, finish, channel, events)
             elif kind == BODY_FRAME:
                 self._take_body(data, payload, finish, channel, events)
             elif kind == HEARTBEAT_KIND:
-                if channel != 0 or size != 0:
-                    raise FrameError(FRAME_ERROR, "a heartbeat is empty and on channel 0")
+                if size != 0:
+                    raise FrameError(FRAME_ERROR, "a heartbeat is empty")
+                if channel != 0:
+                    raise FrameError(UNEXPECTED_FRAME, f"a heartbeat on channel {channel}")
                 events.append(Heartbeat())
             else:
                 raise FrameError(FRAME_ERROR, f"there is no frame type {kind}")
@@ -331,6 +338,12 @@ class Parser:
             events.append(Reject(channel, _tag(data, payload + 4), data[payload + 12] & 1 != 0))
             return
         method = decode_method((number >> 16) & 0xFFFF, number & 0xFFFF, data[payload + 4 : finish])
+        if isinstance(method, ConnectionTuneOk) and self._offered_frame_max > 0:
+            asked: i64 = method.frame_max
+            if asked == 0 or asked > self._offered_frame_max:
+                asked = self._offered_frame_max
+            self._frame_max = asked
+            self._offered_frame_max = 0
         if method.HAS_CONTENT:
             if channel == 0:
                 raise FrameError(UNEXPECTED_FRAME, f"{method.NAME} on channel 0", method.CLASS_ID, method.METHOD_ID)

@@ -1,97 +1,112 @@
-"""The `x-` arguments of queue.declare as queue settings, checked as RabbitMQ checks them.
+"""The `x-` arguments of queue.declare as queue settings, and those of basic.consume, checked as RabbitMQ checks them.
 
 | argument | meaning here |
 |---|---|
-| x-message-ttl, x-expires | milliseconds |
+| x-message-ttl, x-expires | milliseconds, ten years at most |
 | x-max-length, x-max-length-bytes, x-overflow | the most that is ready; drop-head, reject-publish, reject-publish-dlx |
 | x-dead-letter-exchange, x-dead-letter-routing-key | where messages go that the queue gives up |
-| x-max-priority | 1 to 255 |
+| x-max-priority | 0 to 255; 0 is none |
 | x-single-active-consumer | one consumer at a time |
 | x-delivery-limit | how often a message may come back before it is given up |
-| x-queue-type | classic and quorum are the same queue; a stream keeps its messages as with x-retain |
-| x-queue-mode, x-queue-version, x-queue-master-locator, x-max-in-memory-…, x-quorum-initial-group-size | taken, without effect |
+| x-queue-type | classic and quorum are the same queue; streams are refused |
+| x-queue-mode, x-queue-version, x-queue-master-locator, x-queue-leader-locator, x-dead-letter-strategy, x-max-in-memory-…, x-quorum-initial-group-size | checked, without effect |
+| x-max-age, x-stream-max-segment-size-bytes, x-initial-cluster-size, consumers' x-stream-offset | a stream's, and refused |
 | x-retain | our own: settled messages stay in the topic, to be replayed by Kafka clients |
 | x-order-by-key | our own: messages of one key are with one consumer at a time; the key is the header x-order-key, else the routing key |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Final
 
-from trunkline.broker.refusals import Refused, precondition
-from trunkline.cursors.queue.settings import Overflow, QueueSettings
+from trunkline.broker.refusals import precondition, type_name
+from trunkline.cursors.queue.settings import MAX_PRIORITY, Overflow, QueueSettings
+from trunkline.protocols.amqp import argument_checks as must_be
+from trunkline.protocols.amqp.argument_checks import MAX_EXPIRY_MS, Arguments, Checks, check, refused
 
-_TYPES = ("classic", "quorum", "stream")
+STREAM: Final = "stream"
+_CLASSIC: Final = "classic"
+_MILLISECONDS: Final = must_be.at_least(0, MAX_EXPIRY_MS, "value_too_large")
+
+_QUEUE_CHECKS: Final[Checks] = {
+    "x-queue-type": must_be.one_of((_CLASSIC, "quorum", STREAM), "\"unsupported queue type '{}'\""),
+    "x-expires": must_be.at_least(1, MAX_EXPIRY_MS, "value_too_large"),
+    "x-message-ttl": _MILLISECONDS,
+    "x-dead-letter-routing-key": must_be.text,
+    "x-dead-letter-strategy": must_be.one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy"),
+    "x-max-length": must_be.at_least(0),
+    "x-max-length-bytes": must_be.at_least(0),
+    "x-max-in-memory-length": must_be.at_least(0),
+    "x-max-in-memory-bytes": must_be.at_least(0),
+    "x-max-priority": must_be.at_least(0, MAX_PRIORITY),
+    "x-overflow": must_be.one_of([policy.value for policy in Overflow], "invalid_overflow"),
+    "x-queue-mode": must_be.one_of(("default", "lazy"), "\"unsupported queue mode '{}'\""),
+    "x-queue-version": must_be.number_of((1, 2), "\"unsupported queue version '{}'\""),
+    "x-queue-master-locator": must_be.one_of(("client-local", "min-masters", "random"), "invalid_queue_locator_arg"),
+    "x-queue-leader-locator": must_be.one_of(
+        ("client-local", "balanced", "random", "least-leaders"), "invalid_queue_locator_arg"
+    ),
+    "x-single-active-consumer": must_be.boolean,
+    "x-delivery-limit": must_be.at_least(0),
+    "x-quorum-initial-group-size": must_be.at_least(1),
+    "x-retain": must_be.boolean,
+    "x-order-by-key": must_be.boolean,
+}
+_CONSUMER_CHECKS: Final[Checks] = {"x-priority": must_be.integer, "x-cancel-on-ha-failover": must_be.boolean}
+# Known to RabbitMQ's streams alone; other queues do not take them.
+_STREAM_ARGUMENTS: Final = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
+_STREAM_CONSUMER_ARGUMENTS: Final = ("x-stream-offset",)
 
 
-def read_settings(queue: str, vhost: str, arguments: Mapping[str, object]) -> QueueSettings:
+def read_settings(queue: str, vhost: str, arguments: Arguments) -> QueueSettings:
     """Refused if an argument has a value that it cannot have."""
-    reader = _Reader(queue, vhost, arguments)
-    kind = reader.one_of("x-queue-type", _TYPES)
-    exchange = reader.text("x-dead-letter-exchange")
-    routing_key = reader.text("x-dead-letter-routing-key")
-    if exchange is None and routing_key is not None:
-        raise reader.refused("x-dead-letter-routing-key", "routing_key_but_no_dlx_defined")
-    overflow = reader.one_of("x-overflow", [policy.value for policy in Overflow])
-    reader.text("x-queue-mode")
+    owner = f"queue '{queue}' in vhost '{vhost}'"
+    exchange = _text(arguments, "x-dead-letter-exchange")
+    if exchange is None and "x-dead-letter-exchange" in arguments:
+        given = type_name(arguments["x-dead-letter-exchange"])
+        raise precondition(f"invalid type '{given}' for arg 'x-dead-letter-exchange' in {owner}")
+    check(arguments, _QUEUE_CHECKS, owner)
+    kind = str(arguments.get("x-queue-type", _CLASSIC))
+    if kind == STREAM:
+        raise refused("x-queue-type", owner, "streams are not supported; x-retain keeps messages for Kafka clients")
+    _check_not_a_streams(arguments, _STREAM_ARGUMENTS, owner, kind)
+    if exchange is None and "x-dead-letter-routing-key" in arguments:
+        raise refused("x-dead-letter-routing-key", owner, "routing_key_but_no_dlx_defined")
     return QueueSettings(
-        max_length=reader.number("x-max-length"),
-        max_bytes=reader.number("x-max-length-bytes"),
-        overflow=Overflow(overflow) if overflow is not None else Overflow.DROP_HEAD,
-        message_ttl_ms=reader.number("x-message-ttl"),
-        expires_ms=reader.number("x-expires", least=1),
-        max_priority=reader.number("x-max-priority", least=1, most=255),
-        delivery_limit=reader.number("x-delivery-limit"),
-        dead_letter=None if exchange is None else (exchange, routing_key),
-        single_active_consumer=reader.flag("x-single-active-consumer"),
-        order_by_key=reader.flag("x-order-by-key"),
-        retain=reader.flag("x-retain") or kind == "stream",
+        max_length=_number(arguments, "x-max-length"),
+        max_bytes=_number(arguments, "x-max-length-bytes"),
+        overflow=Overflow(_text(arguments, "x-overflow") or Overflow.DROP_HEAD),
+        message_ttl_ms=_number(arguments, "x-message-ttl"),
+        expires_ms=_number(arguments, "x-expires"),
+        max_priority=_number(arguments, "x-max-priority") or None,
+        delivery_limit=_number(arguments, "x-delivery-limit"),
+        dead_letter=None if exchange is None else (exchange, _text(arguments, "x-dead-letter-routing-key")),
+        single_active_consumer=arguments.get("x-single-active-consumer") is True,
+        order_by_key=arguments.get("x-order-by-key") is True,
+        retain=arguments.get("x-retain") is True,
     )
 
 
-class _Reader:
-    def __init__(self, queue: str, vhost: str, arguments: Mapping[str, object]) -> None:
-        self._queue = queue
-        self._vhost = vhost
-        self._arguments = arguments
-
-    def refused(self, name: str, why: str) -> Refused:
-        return precondition(f"invalid arg '{name}' for queue '{self._queue}' in vhost '{self._vhost}': {why}")
-
-    def number(self, name: str, *, least: int = 0, most: int | None = None) -> int | None:
-        value = self._arguments.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.refused(name, f'"expected integer, got {_type(value)}"')
-        if value < least:
-            raise self.refused(name, f"{{{'value_zero' if value == 0 else 'value_negative'},{value}}}")
-        if most is not None and value > most:
-            raise self.refused(name, f"{{max_value_exceeded,{value}}}")
-        return value
-
-    def text(self, name: str) -> str | None:
-        value = self._arguments.get(name)
-        if value is not None and not isinstance(value, str):
-            raise self.refused(name, f"{{unacceptable_type,{_type(value)}}}")
-        return value
-
-    def flag(self, name: str) -> bool:
-        value = self._arguments.get(name, False)
-        if not isinstance(value, bool):
-            raise self.refused(name, f"{{unacceptable_type,{_type(value)}}}")
-        return value
-
-    def one_of(self, name: str, words: list[str] | tuple[str, ...]) -> str | None:
-        value = self.text(name)
-        if value is not None and value not in words:
-            raise self.refused(name, f"{{value_not_permitted,'{value}'}}")
-        return value
+def read_priority(queue: str, vhost: str, queue_arguments: Arguments, arguments: Arguments) -> int:
+    """The priority of a consumer; Refused if one of its arguments has a value that it cannot have."""
+    owner = f"queue '{queue}' in vhost '{vhost}'"
+    check(arguments, _CONSUMER_CHECKS, owner)
+    kind = str(queue_arguments.get("x-queue-type", _CLASSIC))
+    _check_not_a_streams(arguments, _STREAM_CONSUMER_ARGUMENTS, owner, kind)
+    return _number(arguments, "x-priority") or 0
 
 
-def _type(value: object) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "signedint" if -(2**31) <= value < 2**31 else "long"
-    return {str: "longstr", float: "double", dict: "table", list: "array"}.get(type(value), type(value).__name__)
+def _check_not_a_streams(arguments: Arguments, names: tuple[str, ...], owner: str, kind: str) -> None:
+    for name in names:
+        if name in arguments:
+            raise precondition(f"invalid arg '{name}' for {owner} of queue type rabbit_{kind}_queue")
+
+
+def _number(arguments: Arguments, name: str) -> int | None:
+    value = arguments.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _text(arguments: Arguments, name: str) -> str | None:
+    value = arguments.get(name)
+    return value if isinstance(value, str) else None

@@ -48,6 +48,7 @@ from trunkline.protocols.amqp.consumer import Consumer
 from trunkline.protocols.amqp.errors import FrameError
 from trunkline.protocols.amqp.frames import (
     HEARTBEAT_FRAME,
+    MIN_FRAME_MAX_BYTES,
     PROTOCOL_HEADER,
     Ack,
     Content,
@@ -126,7 +127,12 @@ class Session:
         self._loopback = loopback
         self._state = "header"
         max_message_bytes = service.limits.max_message_bytes
-        self._parser = Parser(max_body_bytes=max_message_bytes, max_unfinished_bytes=2 * max_message_bytes)
+        self._parser = Parser(
+            frame_max_bytes=MIN_FRAME_MAX_BYTES,
+            offered_frame_max_bytes=service.limits.frame_max_bytes,
+            max_body_bytes=max_message_bytes,
+            max_unfinished_bytes=2 * max_message_bytes,
+        )
         self._channel_max = service.limits.channel_max
         self._authentication_failure_close = False
         self._tell_blocked = False
@@ -293,7 +299,6 @@ class Session:
             self._channel_max = agreed.channel_max
             self.frame_max_bytes = agreed.frame_max_bytes
             self.heartbeat_s = agreed.heartbeat_s
-            self._parser.set_frame_max(agreed.frame_max_bytes)
             self._state = "open"
         elif isinstance(method, m.ConnectionOpen) and self._state == "open":
             self._open(method.virtual_host)
