@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import uuid4
 
 import pytest
 
 from tests.contract.conftest import MakeStore
-from tests.contract.scenario import TP, put, run, seen, values
+from tests.contract.scenario import TP, batch, put, run, seen, values
 from trunkline.log.errors import (
     InvalidConfig,
     InvalidPartitionCount,
@@ -15,7 +16,7 @@ from trunkline.log.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
-from trunkline.log.store import LogStore, TopicPartition
+from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
 
 
 def test_a_created_topic_is_found_by_name_and_by_id(make_store: MakeStore) -> None:
@@ -121,6 +122,16 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(make_store: MakeStore) -> 
         store.unwatch(TP, lambda: None)  # letting go of what is gone is no mistake
         assert (await store.create_topic("t", 1)).id != old.id
         assert await seen(store) == []
+
+    run(make_store, scenario)
+
+
+def test_an_append_whose_topic_is_deleted_is_stored_or_finds_no_topic(make_store: MakeStore) -> None:
+    async def scenario(store: LogStore) -> None:
+        waiting = [store.append(TP, batch(b"late"), Durability.DISK) for _ in range(20)]
+        await store.delete_topic("t")
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(outcome, Appended | UnknownTopicOrPartition)
 
     run(make_store, scenario)
 

@@ -30,7 +30,7 @@ from trunkline.broker.virtual_host import Queue, VirtualHost
 from trunkline.clock import Clock
 from trunkline.cursors.queue import Delivery, Message, QueueCursor
 from trunkline.cursors.queue.errors import QueueError, QueueFull
-from trunkline.log.errors import LogError, TopicDeleted, UnknownTopicOrPartition
+from trunkline.log.errors import LogError, UnknownTopicOrPartition
 from trunkline.log.store import Appended, Durability
 from trunkline.routing.errors import RoutingError
 from trunkline.routing.fields import Fields
@@ -43,7 +43,7 @@ def append_failed(stored: asyncio.Future[Appended]) -> bool:
     if stored.cancelled():
         return True
     error = stored.exception()
-    return error is not None and not isinstance(error, TopicDeleted)
+    return error is not None and not isinstance(error, UnknownTopicOrPartition)
 
 
 class Publisher(Protocol):
@@ -113,7 +113,7 @@ class Publishing:
                 if origin is not None:
                     origin[0].rejected(origin[1])
         except (QueueError, LogError) as error:
-            if queue.cursor.deleted or isinstance(error, UnknownTopicOrPartition | TopicDeleted):
+            if queue.cursor.deleted or isinstance(error, UnknownTopicOrPartition):
                 return
             queue.failed = True
             logger.warning(

@@ -26,7 +26,7 @@ from trunkline.broker.transaction_log import TransactionLog
 from trunkline.broker.transaction_state import Status, TransactionState
 from trunkline.clock import Clock
 from trunkline.cursors.stream import OFFSETS_PARTITION
-from trunkline.log.errors import LogError, ProducerFenced, TopicDeleted, UnknownTopicOrPartition
+from trunkline.log.errors import LogError, ProducerFenced, UnknownTopicOrPartition
 from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class Completer:
 
     @staticmethod
     def _refused(transaction: Transaction, tp: TopicPartition, error: LogError) -> None:
-        if isinstance(error, UnknownTopicOrPartition | TopicDeleted | ProducerFenced):
+        if isinstance(error, UnknownTopicOrPartition | ProducerFenced):
             transaction.unmarked.discard(tp)
             if tp == OFFSETS_PARTITION:
                 transaction.offsets_ended = True

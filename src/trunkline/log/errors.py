@@ -76,9 +76,5 @@ class StorageFailure(LogError):
         self.cause = cause
 
 
-class TopicDeleted(StorageFailure):
-    """The topic was deleted before the append was stored."""
-
-
 class DataDirectoryInUse(StorageFailure):
     """Another process has this data directory open."""

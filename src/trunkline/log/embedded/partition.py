@@ -34,7 +34,7 @@ from trunkline.log.embedded.intake import Intake
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.producers import ProducerTable
 from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, LoadedIndexes, Segment, offset_name
-from trunkline.log.errors import StorageFailure
+from trunkline.log.errors import LogError, StorageFailure
 from trunkline.log.store import Appended, Bounds, Buffer, TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Partition:
         self.log_start_offset = 0
         self.end_offset = 0
         self.recovery_point = 0
-        self.failure: StorageFailure | None = None
+        self.failure: LogError | None = None
         self._reported = ""
         self.dirty_files: set[str] = set()
         self.dirty_directory = False

@@ -54,7 +54,6 @@ from trunkline.log.errors import (
     LogError,
     OffsetOutOfRange,
     StorageFailure,
-    TopicDeleted,
     TopicExists,
     UnknownTopicOrPartition,
 )
@@ -427,7 +426,7 @@ class EmbeddedStore(LogStore):
     def _remove_partition(self, partition: Partition) -> None:
         for segment in partition.segments:
             partition.forget(segment)
-        partition.failure = TopicDeleted(partition.directory, "the topic was deleted")
+        partition.failure = UnknownTopicOrPartition(f"topic {partition.tp.topic!r} was deleted")
         if partition.ephemeral and not partition.end_offset:
             partition.changed()
             return  # it was never written to: there is no directory
