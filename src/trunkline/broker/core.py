@@ -15,8 +15,11 @@ import json
 import logging
 import uuid
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from trunkline.broker import guard
+from trunkline.broker.guard import Operation
 from trunkline.broker.limits import BrokerSettings
 from trunkline.broker.transactions import TransactionCoordinator, TransactionLimits
 from trunkline.clock import Clock, SystemClock
@@ -99,11 +102,12 @@ class BrokerCore:
         self.messaging.queues.on_topic_deleted = self.groups.topic_deleted
         self._has_messaging = True
 
-    # -- topics --------------------------------------------------------------------------------------------------
+    # -- topics, as clients ask for them: the guard stands before each change ------------------------------------
 
     async def create_topic(
         self, name: str, partitions: int | None = None, config: Mapping[str, str] | None = None
     ) -> TopicInfo:
+        guard.check(Operation.CREATE, name)
         count = self.settings.num_partitions if partitions is None else partitions
         info = await self.store.create_topic(name, count, config)
         self.groups.topics_changed()
@@ -124,13 +128,26 @@ class BrokerCore:
                 raise
             return info
 
+    async def configure_topic(self, name: str, config: Mapping[str, str]) -> TopicInfo:
+        guard.check(Operation.CONFIGURE, name)
+        return await self.store.configure_topic(name, config)
+
     async def delete_topic(self, name: str) -> None:
+        guard.check(Operation.DELETE, name)
         await self.store.delete_topic(name)
         await self.groups.topic_deleted(name)
         self.groups.topics_changed()
 
+    def check_growth(self, name: str) -> None:
+        """Raise unless the topic may be given more partitions."""
+        guard.check(Operation.GROW, name)
+        if self._has_messaging:
+            self.messaging.queues.check_growth(name)
+
     async def grow_topic(self, name: str, partitions: int) -> TopicInfo:
-        info = await self.store.grow_topic(name, partitions)
+        self.check_growth(name)
+        with self.messaging.queues.growing(name) if self._has_messaging else nullcontext():
+            info = await self.store.grow_topic(name, partitions)
         self.groups.topics_changed()
         return info
 

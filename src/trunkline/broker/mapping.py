@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trunkline.log.names import RESERVED_TOPICS, check_topic_name
+from trunkline.broker import guard
+from trunkline.log.errors import LogError
+from trunkline.log.names import check_topic_name
 from trunkline.routing.dialect import MQTT
 from trunkline.routing.errors import InvalidPattern
 
@@ -46,15 +48,20 @@ class MappingRule:
             MQTT.pattern_levels(self.filter)
         except InvalidPattern as error:
             raise ValueError(str(error)) from None
-        if self.topic != OFF:
-            if self.topic in RESERVED_TOPICS:
-                raise ValueError(f"topic {self.topic} is the broker's own")
-            try:
-                check_topic_name(self.topic)
-            except Exception as error:
-                raise ValueError(str(error)) from None
+        _check_target(self.topic)
         if "{" in _FIELD.sub("", self.key):
             raise ValueError(f"key {self.key!r} has a field other than {{topic}}, {{1}}, {{2}}, …")
+
+
+def _check_target(topic: str) -> None:
+    """Raise ValueError unless publications can be written to a log topic of that name."""
+    if topic == OFF:
+        return
+    try:
+        guard.check(guard.Operation.WRITE, topic)
+        check_topic_name(topic)
+    except LogError as error:
+        raise ValueError(str(error)) from None
 
 
 def filter_matches(levels: Sequence[str], name_levels: Sequence[str]) -> bool:
@@ -76,6 +83,7 @@ class Mapping:
             raise ValueError(f"{len(rules)} mapping rules; at most {MAX_RULES} are taken")
         for rule in rules:
             rule.check()
+        _check_target(default_topic)
         self.rules = tuple(rules)
         self.default_topic = default_topic
         self._levels = [rule.filter.split("/") for rule in self.rules]

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from trunkline.broker import refusals
 from trunkline.broker.arguments import Arguments, table_from_json, to_json
 from trunkline.broker.atomic_publication import AtomicPublication
+from trunkline.broker.guard import TopicForbidden
 from trunkline.broker.publishing import Publishing
 from trunkline.broker.queues import DeclaredQueue, Queues
 from trunkline.broker.refusals import Reason, Refused
-from trunkline.broker.topology import DEFAULT_VHOST, Topology, settled
+from trunkline.broker.topology import Topology, settled
 from trunkline.broker.transactions import TransactionCoordinator
 from trunkline.broker.turn import Turn
 from trunkline.broker.virtual_host import Queue, VirtualHost
@@ -153,15 +154,24 @@ class Messaging:
             return existing
         return self._add(vhost, declared, declared_durable=wish.durable)
 
-    def may_open(self, vhost: VirtualHost, name: str) -> bool:
-        """Whether a topic of that name can be worked off as a queue."""
-        info = self._store.topic(name)
-        return vhost.name == DEFAULT_VHOST and info is not None and not info.internal and info.partitions == 1
+    def check_openable(self, vhost: VirtualHost, name: str) -> None:
+        """Refused unless a topic of that name, which is no queue's yet, can be worked off as a queue."""
+        try:
+            if not self.queues.may_open(name, vhost.name):
+                raise refusals.not_found("queue", name, vhost.name)
+        except TopicForbidden as error:
+            raise refusals.access_refused(str(error)) from None
+        except QueueTopicRefused as error:
+            raise refusals.precondition(str(error)) from None
 
-    async def open_queue(self, vhost: VirtualHost, topic: str) -> Queue:
+    async def open_queue(self, vhost: VirtualHost, name: str) -> Queue:
         """The queue on a topic that another protocol made. Its records stay in the topic when they are settled."""
-        declared = await self.queues.open_topic_as_queue(topic)
-        found = vhost.queues.get(declared.name)
+        found = vhost.queues.get(name)
+        if found is not None:  # another connection opened it meanwhile
+            return found
+        self.check_openable(vhost, name)
+        declared = await self.queues.open_topic_as_queue(name)
+        found = vhost.queues.get(name)
         return found if found is not None else self._add(vhost, declared, declared_durable=True)
 
     def check_owner(self, queue: Queue, owner: object) -> None:

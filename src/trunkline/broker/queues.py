@@ -7,10 +7,14 @@ both are on disk when `declare` returns. A crash in between leaves a queue witho
 A queue that is not durable, or is exclusive to an owner, has no record; its topic is ephemeral.
 
 The topic of queue `q` is `q` in the virtual host "/" and `<vhost>.q` in others, so that Kafka clients find it. A name that is no
-legal topic name, is the broker's own, or is taken by another queue becomes the legal part of it, a dot and twelve hex
-digits of its SHA-256 (`topic_name`). A queue may be declared on a topic that exists: its records are the queue's messages
-then, and deleting the queue leaves the topic (`adopted`). Such a topic has one partition; one with several is refused,
-because a queue has one order.
+legal topic name, begins as the broker's own do, or is taken becomes the legal part of it, a dot and twelve hex digits of a
+SHA-256 (`topic_name`). In "/" a queue may be declared on a topic that exists and is no other queue's: its records are the
+queue's messages then, and deleting the queue leaves the topic (`adopted`).
+
+A topic is one queue's, of whichever virtual host: what names a queue is its virtual host and its name, never its topic.
+
+A queue has one order, and so one partition. A topic with several is refused, and a queue's topic is given no more (`growing`).
+Where that has happened nevertheless, the queue is its partition 0.
 """
 
 from __future__ import annotations
@@ -21,9 +25,13 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
+from trunkline.broker import guard
+from trunkline.broker.guard import Operation
 from trunkline.broker.latest_values import latest_values
 from trunkline.clock import Clock
 from trunkline.cursors.queue import (
@@ -43,7 +51,13 @@ from trunkline.cursors.queue import (
 )
 from trunkline.cursors.queue.limits import EPHEMERAL_TOPIC_CONFIG, QUEUE_TOPIC_CONFIG, RETAINED_TOPIC_CONFIG
 from trunkline.log.batch import NewRecord, build_batch
-from trunkline.log.errors import InvalidTopicName, LogError, TopicExists, UnknownTopicOrPartition
+from trunkline.log.errors import (
+    InvalidPartitionCount,
+    InvalidTopicName,
+    LogError,
+    TopicExists,
+    UnknownTopicOrPartition,
+)
 from trunkline.log.names import MAX_TOPIC_NAME_LENGTH, check_topic_name
 from trunkline.log.store import Appended, Durability, LogStore, TopicInfo, TopicPartition
 
@@ -104,6 +118,9 @@ class Queues:
         self._by_cursor: dict[QueueCursor, DeclaredQueue] = {}
         self._by_topic: dict[str, DeclaredQueue] = {}
         self._declaring: dict[tuple[str, str], asyncio.Lock] = {}
+        self._unserved: dict[tuple[str, str], _Description] = {}  # recorded, but could not be opened at the start
+        self._making: set[str] = set()  # topics of queues that are being declared
+        self._growing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -118,6 +135,7 @@ class Queues:
                 await self._reopen(description, restored.get(description.topic))
             except (LogError, QueueError) as error:
                 logger.error("queue %s of vhost %s is not served: %s", description.name, description.vhost, error)
+                self._unserved[description.vhost, description.name] = description
             restored.pop(description.topic, None)
         leftover = [record for queue_id, queue in restored.items() for record in queue.keys(queue_id)]
         if leftover:
@@ -152,7 +170,15 @@ class Queues:
                 return
             config = RETAINED_TOPIC_CONFIG if description.settings.retain else QUEUE_TOPIC_CONFIG
             info = await self._store.create_topic(description.topic, 1, config)
-        self._check_topic(info)
+        guard.check(Operation.OPEN_AS_QUEUE, info.name)
+        if info.partitions != 1:
+            logger.error(
+                "queue %s of vhost %s serves partition 0 of topic %s only: what is written to its other %d is not delivered",
+                description.name,
+                description.vhost,
+                info.name,
+                info.partitions - 1,
+            )
         self._add(description, info, durable=True, owner=None, restored=restored)
 
     async def _warm(self) -> None:
@@ -178,8 +204,13 @@ class Queues:
     def of_cursor(self, cursor: QueueCursor) -> DeclaredQueue | None:
         return self._by_cursor.get(cursor)
 
-    def of_topic(self, topic: str) -> DeclaredQueue | None:
-        return self._by_topic.get(topic)
+    def owns(self, topic: str) -> bool:
+        """Whether a topic is a queue's, also of one that is being declared or could not be opened."""
+        return (
+            topic in self._by_topic
+            or topic in self._making
+            or any(description.topic == topic for description in self._unserved.values())
+        )
 
     def list(self, vhost: str | None = None) -> list[DeclaredQueue]:
         return [queue for queue in self._queues.values() if vhost is None or queue.vhost == vhost]
@@ -228,11 +259,27 @@ class Queues:
     async def _create(self, wish: _Description, durable: bool, owner: object | None) -> DeclaredQueue:
         if len(self._queues) >= self.runtime.limits.max_queues:
             raise TooManyQueues(f"there are {len(self._queues)} queues already, the most that the broker takes")
-        topic = self._choose_topic(wish.vhost, wish.name, ephemeral=not durable)
+        place = (wish.vhost, wish.name)
+        left = self._unserved.get(place)
+        while True:
+            topic = self._choose_topic(*place, ephemeral=not durable) if left is None else left.topic
+            self._making.add(topic)
+            try:
+                queue = await self._create_on(topic, wish, left, durable=durable, owner=owner)
+                self._unserved.pop(place, None)
+                return queue
+            except TopicExists:
+                continue  # a Kafka client was quicker: choose again
+            finally:
+                self._making.discard(topic)
+
+    async def _create_on(
+        self, topic: str, wish: _Description, left: _Description | None, *, durable: bool, owner: object | None
+    ) -> DeclaredQueue:
         info = self._store.topic(topic)
-        adopted = info is not None
+        adopted = info is not None if left is None else left.adopted
         if info is not None:
-            self._check_topic(info)
+            self.check_topic(info)
             durable = durable or not info.ephemeral
         description = _Description(
             wish.vhost, wish.name, topic, adopted, wish.auto_delete, wish.settings, wish.arguments
@@ -251,37 +298,49 @@ class Queues:
             config = EPHEMERAL_TOPIC_CONFIG
         else:
             config = RETAINED_TOPIC_CONFIG if settings.retain else QUEUE_TOPIC_CONFIG
-        try:
-            info = await self._store.create_topic(topic, 1, config, ephemeral=ephemeral)
-        except TopicExists:  # a Kafka client was quicker
-            found = self._store.topic(topic)
-            if found is None:
-                raise
-            info = found
-            self._check_topic(info)
+        info = await self._store.create_topic(topic, 1, config, ephemeral=ephemeral)
         if self.on_topics_changed is not None:
             self.on_topics_changed()
         return info
 
     def _choose_topic(self, vhost: str, name: str, *, ephemeral: bool) -> str:
-        topic = topic_name(vhost, name)
-        if topic in self._by_topic:
-            return topic_name(vhost, name, always_hashed=True)
-        if topic not in self._store.topics():
-            if not ephemeral and self._store.colliding_topic(topic) is not None:
-                return topic_name(vhost, name, always_hashed=True)
-        elif vhost != DEFAULT_VHOST:
-            return topic_name(vhost, name, always_hashed=True)
-        return topic
+        """A topic that is there, if the queue may be declared on it; else a name that nothing has."""
+        if may_adopt(vhost, name) and self._store.topic(name) is not None and not self.owns(name):
+            return name
+        names = (topic_name(vhost, name, attempt) for attempt in count())
+        return next(topic for topic in names if self._is_free(topic, ephemeral=ephemeral))
 
-    @staticmethod
-    def _check_topic(info: TopicInfo) -> None:
-        if info.internal:
-            raise QueueTopicRefused(f"topic {info.name!r} is the broker's own")
+    def _is_free(self, topic: str, *, ephemeral: bool) -> bool:
+        if self._store.topic(topic) is not None or self.owns(topic):
+            return False
+        return ephemeral or self._store.colliding_topic(topic) is None
+
+    def check_topic(self, info: TopicInfo) -> None:
+        """Raise unless a queue can be declared on this topic. Whether it is another's already, `owns` says."""
+        guard.check(Operation.OPEN_AS_QUEUE, info.name)
+        if info.name in self._growing:
+            raise QueueTopicRefused(f"topic {info.name!r} is being given more partitions; a queue has one")
         if info.partitions != 1:
             raise QueueTopicRefused(
                 f"topic {info.name!r} has {info.partitions} partitions; a queue has one order, and so one partition"
             )
+
+    def check_growth(self, topic: str) -> None:
+        """Raise unless the topic may be given more partitions: not while it is a queue's."""
+        if self.owns(topic):
+            raise InvalidPartitionCount(
+                f"topic {topic!r} is worked off as a queue, which has one order, and so one partition"
+            )
+
+    @contextmanager
+    def growing(self, topic: str) -> Iterator[None]:
+        """While a topic is given more partitions, no queue is declared on it."""
+        self.check_growth(topic)
+        self._growing.add(topic)
+        try:
+            yield
+        finally:
+            self._growing.discard(topic)
 
     def _add(
         self,
@@ -312,13 +371,23 @@ class Queues:
         return queue
 
     async def open_topic_as_queue(self, topic: str, settings: QueueSettings | None = None) -> DeclaredQueue:
-        """The queue on a topic that a Kafka client made; declared, durably, if it is not one yet."""
-        found = self._by_topic.get(topic)
+        """The queue of "/" on a topic that a Kafka client made; declared, durably, if it is not one yet."""
+        found = self._queues.get((DEFAULT_VHOST, topic))
         if found is not None:
             return found
-        if self._store.topic(topic) is None:
-            raise UnknownTopicOrPartition(f"there is no topic {topic!r}")
+        if not self.may_open(topic):
+            raise UnknownTopicOrPartition(f"there is no topic {topic!r} that is no queue's")
         return await self.declare(topic, settings or QueueSettings(retain=True))
+
+    def may_open(self, topic: str, vhost: str = DEFAULT_VHOST) -> bool:
+        """Whether there is a topic of that name for a queue of that name to be declared on. Raises if none can be."""
+        if vhost == DEFAULT_VHOST:
+            guard.check(Operation.OPEN_AS_QUEUE, topic)
+        info = self._store.topic(topic)
+        if info is None or not may_adopt(vhost, topic) or self.owns(topic):
+            return False
+        self.check_topic(info)
+        return True
 
     # -- delete ------------------------------------------------------------------------------------------------------
 
@@ -418,17 +487,26 @@ class Queues:
         task.add_done_callback(self._tasks.discard)
 
 
-def topic_name(vhost: str, name: str, *, always_hashed: bool = False) -> str:
-    """The topic of a queue: its name where that is legal, else what is legal of it and a hash."""
+def may_adopt(vhost: str, name: str) -> bool:
+    """Whether a queue of this name could be declared on a topic of its name."""
+    return vhost == DEFAULT_VHOST and topic_name(vhost, name) == name
+
+
+def topic_name(vhost: str, name: str, attempt: int = 0) -> str:
+    """The topic of a queue: its name where that is legal, else what is legal of it and a hash.
+
+    Anybody can make a topic of any such name: each further `attempt` gives another.
+    """
     plain = name if vhost == DEFAULT_VHOST else f"{vhost}.{name}"
-    if not always_hashed and not plain.startswith(_RESERVED_PREFIX):
+    if attempt == 0 and not plain.startswith(_RESERVED_PREFIX):
         try:
             check_topic_name(plain)
         except InvalidTopicName:
             pass
         else:
             return plain
-    digest = hashlib.sha256(f"{vhost}\0{name}".encode()).hexdigest()[:_DIGEST_DIGITS]
+    salt = f"\0{attempt}" if attempt > 1 else ""
+    digest = hashlib.sha256(f"{vhost}\0{name}{salt}".encode()).hexdigest()[:_DIGEST_DIGITS]
     legal = _ILLEGAL.sub("-", plain).lstrip("_")[: MAX_TOPIC_NAME_LENGTH - _DIGEST_DIGITS - 1]
     return f"{legal}.{digest}"
 

@@ -77,7 +77,7 @@ def create(
 
 
 @topic.command("list")
-@click.option("--internal", is_flag=True, help="Also the topics that the broker keeps for itself.")
+@click.option("--internal", is_flag=True, help="Also topics whose names begin with two underscores.")
 @json_option
 @client_options
 def list_topics(client: Client, internal: bool, as_json: bool) -> None:
@@ -87,7 +87,8 @@ def list_topics(client: Client, internal: bool, as_json: bool) -> None:
     trunkline topic list
     trunkline topic list --internal --json
     """
-    topics = [item for _, item in sorted(client.metadata().topics.items()) if internal or not item.internal]
+    found = sorted(client.metadata().topics.items())
+    topics = [item for name, item in found if internal or not name.startswith("__")]
     if as_json:
         print_json(
             [

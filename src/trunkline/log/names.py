@@ -8,10 +8,12 @@ from trunkline.log.errors import InvalidTopicName
 
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-# Internal compacted topics: the broker's memory is their fold. Clients may read them, never write or delete them.
+# Internal compacted topics: the broker's memory is their fold. What clients may do with them, the broker's guard says.
 RESERVED_TOPICS = frozenset(
     {"__topology", "__consumer_offsets", "__transaction_state", "__queue_state", "__sessions", "__retained"}
 )
+# Those that everybody may read, as in Kafka. A new internal topic is nobody's business until it is named here.
+READABLE_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 def folded(name: str) -> str:

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from trunkline.log.config import TopicConfig
+from trunkline.log.names import RESERVED_TOPICS
 
 Buffer = bytes | bytearray | memoryview
 
@@ -55,7 +56,8 @@ class TopicInfo(NamedTuple):
 
     @property
     def internal(self) -> bool:
-        return self.name.startswith("__")
+        """One of the broker's own. As in Kafka, other names that begin with two underscores are ordinary."""
+        return self.name in RESERVED_TOPICS
 
 
 class Appended(NamedTuple):

@@ -50,6 +50,12 @@ def test_a_rule_that_cannot_be_used_is_refused(rule: MappingRule, why: str) -> N
         Mapping([rule])
 
 
+def test_the_default_topic_is_checked_like_a_rules() -> None:
+    for topic in ("__topology", "not a topic"):
+        with pytest.raises(ValueError, match=topic):
+            Mapping([], topic)
+
+
 levels = st.lists(st.sampled_from(["a", "b", "", "$x", "+"]), min_size=1, max_size=4)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cursors.queue.harness import Consumer, bodies, message, numbered, run
+from trunkline.broker.core import BrokerCore
+from trunkline.broker.guard import TopicForbidden
 from trunkline.broker.queues import Queues, topic_name
 from trunkline.clock import ManualClock
 from trunkline.cursors.queue import (
@@ -26,8 +28,8 @@ from trunkline.cursors.queue import (
 )
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.embedded.store import EmbeddedStore
-from trunkline.log.errors import UnknownTopicOrPartition
-from trunkline.log.names import check_topic_name
+from trunkline.log.errors import InvalidPartitionCount, UnknownTopicOrPartition
+from trunkline.log.names import RESERVED_TOPICS, check_topic_name
 from trunkline.log.store import TopicPartition
 
 CLOCK = ManualClock()
@@ -259,6 +261,147 @@ def test_every_name_has_a_legal_topic_of_its_own(tmp_path: Path) -> None:
             assert topics[4] == "v.q"
         async with opened(tmp_path) as queues:
             assert [queues.require(name, vhost).topic for vhost, name in names] == topics
+
+    run(check())
+
+
+VICTIM = ("secret", "pay")
+TOPICS_OF_VICTIM = [topic_name(*VICTIM, attempt) for attempt in range(4)]
+
+
+def test_no_other_name_leads_to_the_topic_of_a_queue(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as queues:
+            topics = {(await queues.declare(VICTIM[1], vhost=VICTIM[0])).topic, (await queues.declare("a b")).topic}
+            for topic in topics:
+                assert not queues.may_open(topic)
+                assert not queues.may_open(topic, "other")
+                with pytest.raises(UnknownTopicOrPartition):
+                    await queues.open_topic_as_queue(topic)
+                for vhost, name in [("/", topic), ("other", topic), ("", topic)]:
+                    assert (await queues.declare(name, vhost=vhost)).topic not in topics
+
+    run(check())
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_queue_shares_no_topic_with_one_whose_name_was_chosen_to_be_its_topic(tmp_path: Path, durable: bool) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as queues:
+            waiting = [await queues.declare(topic, durable=durable) for topic in TOPICS_OF_VICTIM]
+            victim = await queues.declare(VICTIM[1], vhost=VICTIM[0], durable=durable)
+            assert victim.topic not in {queue.topic for queue in waiting}
+            assert not victim.adopted
+
+    run(check())
+
+
+def test_a_queue_of_a_virtual_host_does_not_take_over_topics_that_were_there(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as queues:
+            for topic in TOPICS_OF_VICTIM:
+                await queues._store.create_topic(topic, 1)
+            victim = await queues.declare(VICTIM[1], vhost=VICTIM[0])
+            assert victim.topic not in TOPICS_OF_VICTIM
+
+    run(check())
+
+
+def test_queues_declared_at_the_same_time_share_no_topic(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as queues:
+            store = queues._store
+            victim, other, _ = await asyncio.gather(
+                queues.declare(VICTIM[1], vhost=VICTIM[0]),
+                queues.declare("secret.pay"),
+                store.create_topic(TOPICS_OF_VICTIM[1], 1),
+            )
+            assert len({victim.topic, other.topic, TOPICS_OF_VICTIM[1]}) == 3
+
+    run(check())
+
+
+def test_a_topic_that_a_kafka_client_makes_at_the_same_time_is_adopted(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as queues:
+            made, queue = await asyncio.gather(queues._store.create_topic("q", 1), queues.declare("q"))
+            assert (queue.topic, queue.adopted) == (made.name, True)
+            await queues.delete("q")
+            assert queues._store.topic("q") is not None
+
+    run(check())
+
+
+def test_the_topic_of_a_queue_that_cannot_be_opened_stays_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as queues:
+            await (await queues.declare(VICTIM[1], vhost=VICTIM[0])).cursor.put(numbered(3))
+        with monkeypatch.context() as broken:
+            broken.setattr(Queues, "_add", refuse)
+            opening = opened(tmp_path)
+            queues = await opening.__aenter__()
+        assert queues.get(VICTIM[1], VICTIM[0]) is None
+        assert not queues.may_open("secret.pay")
+        assert (await queues.declare("secret.pay")).topic != "secret.pay"
+        again = await queues.declare(VICTIM[1], vhost=VICTIM[0])
+        assert (again.topic, again.adopted, again.cursor.ready) == ("secret.pay", False, 3)
+        await opening.__aexit__(None, None, None)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise QueueTopicRefused("not today")
+
+    run(check())
+
+
+def test_the_brokers_own_topics_are_no_queues(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as queues:
+            await queues._store.create_topic("__foo", 1)
+            assert not queues.may_open("__foo")
+            for topic in sorted(RESERVED_TOPICS):
+                assert not queues.may_open(topic, "other")
+                with pytest.raises(TopicForbidden, match="the broker's own"):
+                    queues.may_open(topic)
+                assert (await queues.declare(topic)).topic not in RESERVED_TOPICS
+
+    run(check())
+
+
+def test_a_queues_topic_is_not_grown_while_it_is_one(tmp_path: Path) -> None:
+    async def check() -> None:
+        core = BrokerCore(EmbeddedStore(tmp_path))
+        await core.start()
+        queues = core.messaging.queues
+        await queues.declare("q")
+        await core.create_topic("t", 1)
+        with pytest.raises(InvalidPartitionCount, match="a queue"):
+            await core.grow_topic("q", 3)
+        declared, grown = await asyncio.gather(queues.declare("t"), core.grow_topic("t", 3), return_exceptions=True)
+        assert isinstance(grown, InvalidPartitionCount)
+        assert not isinstance(declared, BaseException)
+        await queues.delete("t")
+        grown, declared = await asyncio.gather(core.grow_topic("t", 3), queues.declare("t"), return_exceptions=True)
+        assert isinstance(declared, QueueTopicRefused)
+        assert not isinstance(grown, BaseException)
+        await core.close()
+
+    run(check())
+
+
+def test_a_queue_whose_topic_was_grown_is_its_first_partition(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as queues:
+            queue = await queues.declare("q")
+            await queue.cursor.put(numbered(2))
+            await queues._store.grow_topic("q", 3)
+        async with opened(tmp_path) as queues:
+            queue = queues.require("q")
+            assert "queue q of vhost / serves partition 0 of topic q only" in caplog.text
+            assert await queues.declare("q") is queue
+            await queue.cursor.put(numbered(1))
+            assert queue.cursor.ready == 3
 
     run(check())
 

@@ -266,9 +266,8 @@ def _with_queue(channel: Channel, name: str, work: Callable[[Queue], Later], *, 
         if later is not None:
             await later
 
-    if session.service.messaging.may_open(vhost, name):
-        return opened()
-    raise refusals.not_found("queue", name, vhost.name)
+    session.service.messaging.check_openable(vhost, name)
+    return opened()
 
 
 def _named(channel: Channel, name: str) -> str:

@@ -3,6 +3,8 @@ embedded broker answers to requests about replication, quotas and access control
 
 from __future__ import annotations
 
+from trunkline.broker import guard
+from trunkline.broker.guard import Operation
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.kafka.context import Context
@@ -131,6 +133,7 @@ async def describe_producers(context: Context, request: DescribeProducersRequest
             result = PartitionResponse(partition_index=index)
             answer.partitions.append(result)
             try:
+                guard.check(Operation.READ, topic.name)
                 states = await context.broker.store.producers(TopicPartition(topic.name, index))
             except LogError as error:
                 result.error_code, result.error_message = code_of(error), str(error)

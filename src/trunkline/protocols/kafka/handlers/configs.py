@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trunkline.broker import guard
+from trunkline.broker.guard import Operation
 from trunkline.log.config import SETTINGS, Setting, TopicConfig
 from trunkline.log.errors import InvalidConfig, LogError, UnknownTopicOrPartition
 from trunkline.log.store import TopicInfo
@@ -86,6 +88,7 @@ def _entries(
     context: Context, resource: DescribeConfigsResource, *, synonyms: bool
 ) -> list[DescribeConfigsResourceResult]:
     if resource.resource_type == TOPIC:
+        guard.check(Operation.DESCRIBE, resource.resource_name)
         config = _topic(context, resource.resource_name).config
         return [_topic_entry(config, setting, synonyms=synonyms) for setting in SETTINGS.values()]
     if resource.resource_type == BROKER:
@@ -170,6 +173,7 @@ def _alterable(context: Context, resource_type: int, name: str) -> TopicInfo:
         )
     if resource_type != TOPIC:
         raise InvalidConfig(f"resource type {resource_type} has no settings here; topics (2) have")
+    guard.check(Operation.CONFIGURE, name)
     return _topic(context, name)
 
 
@@ -246,7 +250,7 @@ def _edit(config: TopicConfig, overrides: dict[str, str], setting: incremental.A
 async def _apply(context: Context, info: TopicInfo, overrides: dict[str, str], *, validate_only: bool) -> None:
     TopicConfig(overrides)  # raises InvalidConfig for what the log would not take
     if not validate_only:
-        await context.broker.store.configure_topic(info.name, overrides)
+        await context.broker.configure_topic(info.name, overrides)
 
 
 async def list_config_resources(context: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
@@ -255,8 +259,11 @@ async def list_config_resources(context: Context, request: ListConfigResourcesRe
     if context.version == 0:
         return response  # version 0 lists client-metrics resources only, and there are none
     if not wanted or TOPIC in wanted:
+        private = guard.refused(Operation.DESCRIBE)
         response.config_resources += [
-            ConfigResource(resource_name=name, resource_type=TOPIC) for name in context.broker.store.topics()
+            ConfigResource(resource_name=name, resource_type=TOPIC)
+            for name in context.broker.store.topics()
+            if name not in private
         ]
     if not wanted or BROKER in wanted:
         response.config_resources.append(

@@ -15,6 +15,8 @@ from collections.abc import Collection
 from functools import partial
 from uuid import UUID
 
+from trunkline.broker import guard
+from trunkline.broker.guard import Operation
 from trunkline.log.errors import LogError
 from trunkline.log.store import Slice, TopicPartition
 from trunkline.protocols.kafka.context import Context
@@ -54,6 +56,7 @@ class _Reading:
         self._context = context
         self._store = context.broker.store
         self._plan = plan
+        self._private = guard.refused(Operation.READ)
         self._committed = request.isolation_level == 1
         self._min_bytes = request.min_bytes
         asked = request.max_bytes if context.version >= 3 else 2**31 - 1
@@ -110,6 +113,8 @@ class _Reading:
         tp = self._names[key]
         if tp is None:
             return self._refused(data, ErrorCode.UNKNOWN_TOPIC_ID)
+        if tp.topic in self._private:
+            return self._refused(data, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if part.current_leader_epoch > _LEADER_EPOCH:
             return self._refused(data, ErrorCode.UNKNOWN_LEADER_EPOCH)
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
+from trunkline.broker import guard
+from trunkline.broker.guard import Operation
 from trunkline.cursors.stream import (
     ClassicDescription,
     ConsumerDescription,
@@ -185,6 +187,8 @@ async def consumer_group_heartbeat(
     owned = request.topic_partitions
     names = request.subscribed_topic_names
     try:
+        for name in names or ():
+            guard.check(Operation.READ, name)
         result = await context.broker.groups.consumer_heartbeat(
             HeartbeatRequest(
                 group_id=request.group_id,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trunkline.broker import guard
+from trunkline.broker.guard import Operation
 from trunkline.log.errors import LogError, OffsetOutOfRange
 from trunkline.log.store import OffsetAndTimestamp, TopicPartition
 from trunkline.protocols.kafka.context import Context
@@ -47,6 +49,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
                 result.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
                 continue
             try:
+                guard.check(Operation.DESCRIBE, topic.name)
                 found = await _find(context, tp, part.timestamp, committed=request.isolation_level == 1)
             except LogError as error:
                 result.error_code = code_of(error)
@@ -102,6 +105,7 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
             answer.partitions.append(result)
             tp = TopicPartition(topic.name, part.partition_index)
             try:
+                guard.check(Operation.TRIM, topic.name)
                 if part.offset < -1:
                     raise OffsetOutOfRange(f"{tp}: offset {part.offset}")
                 info = context.broker.store.topic(topic.name)
@@ -126,6 +130,7 @@ async def offset_for_leader_epoch(
             result = EpochEndOffset(partition=part.partition, leader_epoch=-1, end_offset=-1)
             answer.partitions.append(result)
             try:
+                guard.check(Operation.DESCRIBE, topic.topic)
                 bounds = context.broker.store.bounds(TopicPartition(topic.topic, part.partition))
             except LogError as error:
                 result.error_code = code_of(error)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import struct
 
+from trunkline.broker import guard
+from trunkline.broker.guard import Operation, TopicForbidden
 from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, parse_header
 from trunkline.log.errors import (
     CorruptBatch,
@@ -18,7 +20,6 @@ from trunkline.log.errors import (
     UnknownTopicId,
     UnsupportedFormat,
 )
-from trunkline.log.names import RESERVED_TOPICS
 from trunkline.log.store import Appended, Buffer, Durability, TopicPartition
 from trunkline.protocols.kafka.context import CloseConnection, Context
 from trunkline.protocols.kafka.errors import ErrorCode, code_of
@@ -42,6 +43,7 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
     response = ProduceResponse()
     waiting: list[tuple[PartitionProduceResponse, asyncio.Future[Appended]]] = []
     transactional = request.transactional_id is not None
+    reserved = guard.refused(Operation.WRITE)
     if transactional:
         await _own_records(request)
     for topic in request.topic_data:
@@ -54,11 +56,11 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
             if durability is None:
                 _refuse(result, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be 0, 1 or -1, not {request.acks}")
                 continue
-            if name in RESERVED_TOPICS:
-                _refuse(result, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} holds the broker's own state")
-                continue
             if name is None:
                 _refuse(result, ErrorCode.UNKNOWN_TOPIC_ID, str(UnknownTopicId(str(topic.topic_id))))
+                continue
+            if name in reserved:
+                _fail(result, TopicForbidden(Operation.WRITE, name))
                 continue
             tp = TopicPartition(name, part.index)
             try:

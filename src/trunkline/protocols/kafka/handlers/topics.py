@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from uuid import UUID
 
+from trunkline.broker import guard
+from trunkline.broker.guard import Operation
 from trunkline.log.config import TopicConfig
 from trunkline.log.errors import (
     InvalidConfig,
     InvalidPartitionCount,
-    InvalidTopicName,
     LogError,
     TopicExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from trunkline.log.names import RESERVED_TOPICS, check_topic_name
+from trunkline.log.names import check_topic_name
 from trunkline.log.store import TopicInfo
 from trunkline.protocols.kafka.context import Context
 from trunkline.protocols.kafka.errors import ErrorCode, code_of
@@ -58,6 +59,7 @@ _NO_ID = UUID(int=0)
 _MAX_DESCRIBED_PARTITIONS = 2000  # Kafka's max.request.partition.size.limit
 # Bit n stands for Kafka's AclOperation n; without an authorizer everything that applies is allowed.
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+RESERVED_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 8, 10))  # read, describe, describe configs
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 
@@ -80,13 +82,16 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     if request.topics is None or (context.version == 0 and not request.topics):
-        response.topics = [_described(context, info) for info in broker.store.topics().values()]
+        private = guard.refused(Operation.DESCRIBE)
+        response.topics = [
+            _described(context, info) for name, info in broker.store.topics().items() if name not in private
+        ]
     else:
         create = request.allow_auto_topic_creation or context.version < 4
         response.topics = [await _asked(context, topic, create=create) for topic in request.topics]
     if request.include_topic_authorized_operations:
         for topic in response.topics:
-            topic.topic_authorized_operations = TOPIC_OPERATIONS
+            topic.topic_authorized_operations = _operations(topic.is_internal)
     return response
 
 
@@ -100,7 +105,9 @@ async def _asked(context: Context, topic: MetadataRequestTopic, *, create: bool)
             info = store.topic_by_id(topic.topic_id)
             if info is None:
                 raise UnknownTopicId(str(topic.topic_id))
+            guard.check(Operation.DESCRIBE, info.name)
             return _described(context, info)
+        guard.check(Operation.DESCRIBE, name)
         info = store.topic(name)
         if info is None:
             if not create:
@@ -111,6 +118,10 @@ async def _asked(context: Context, topic: MetadataRequestTopic, *, create: bool)
     except LogError as error:
         shown = name if name is not None or context.version >= 12 else ""
         return MetadataResponseTopic(error_code=code_of(error), name=shown, topic_id=topic.topic_id)
+
+
+def _operations(internal: bool) -> int:
+    return RESERVED_TOPIC_OPERATIONS if internal else TOPIC_OPERATIONS
 
 
 def _described(context: Context, info: TopicInfo) -> MetadataResponseTopic:
@@ -134,7 +145,8 @@ async def describe_topic_partitions(
     """Topics in the order of their names, at most so many partitions at once; the cursor says where to go on."""
     store = context.broker.store
     node = [context.broker.settings.node_id]
-    names = sorted({topic.name for topic in request.topics} or store.topics())
+    private = guard.refused(Operation.DESCRIBE)
+    names = sorted({topic.name for topic in request.topics} or store.topics().keys() - private)
     first_partition = 0
     if request.cursor is not None:
         cursor = request.cursor
@@ -144,15 +156,18 @@ async def describe_topic_partitions(
     response = DescribeTopicPartitionsResponse()
     for name in names:
         info = store.topic(name)
-        answer = DescribeTopicPartitionsResponseTopic(name=name, topic_authorized_operations=TOPIC_OPERATIONS)
-        if info is None:
-            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answer = DescribeTopicPartitionsResponseTopic(name=name)
+        if info is None or name in private:
+            answer.error_code = (
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in private else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
             response.topics.append(answer)
             continue
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         answer.topic_id, answer.is_internal = info.id, info.internal
+        answer.topic_authorized_operations = _operations(info.internal)
         last = min(info.partitions, first_partition + left)
         for index in range(first_partition, last):
             answer.partitions.append(
@@ -200,8 +215,7 @@ async def _create(
 ) -> None:
     broker = context.broker
     check_topic_name(topic.name)
-    if topic.name in RESERVED_TOPICS:
-        raise InvalidTopicName(f"{topic.name} is reserved for the broker's own state")
+    guard.check(Operation.CREATE, topic.name)
     partitions = _checked_partitions(context, topic)
     overrides: dict[str, str] = {}
     for setting in topic.configs:
@@ -269,8 +283,6 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
                 if info is None:
                     raise UnknownTopicOrPartition("This server does not host this topic-partition.")
             result.name, result.topic_id = info.name, info.id
-            if info.name in RESERVED_TOPICS:
-                raise InvalidTopicName(f"{info.name} holds the broker's own state and cannot be deleted")
             await context.broker.delete_topic(info.name)
         except LogError as error:
             result.error_code, result.error_message = code_of(error), str(error)
@@ -297,8 +309,7 @@ async def _grow(context: Context, topic: CreatePartitionsTopic, *, validate_only
     info = broker.store.topic(topic.name)
     if info is None:
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")
-    if info.name in RESERVED_TOPICS:
-        raise InvalidTopicName(f"{info.name} holds the broker's own state and keeps its one partition")
+    broker.check_growth(info.name)
     if topic.count == info.partitions:
         raise InvalidPartitionCount(f"Topic already has {info.partitions} partition(s).")
     if topic.count < info.partitions:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from trunkline.broker import guard
 from trunkline.broker.errors import TransactionError, TransactionErrorName
+from trunkline.broker.guard import Operation
 from trunkline.broker.transaction_state import STATUS_BY_LABEL
 from trunkline.cursors.stream import GroupError, OffsetEntry
 from trunkline.log.errors import LogError
@@ -100,6 +102,13 @@ async def _add(context: Context, transaction: AddPartitionsToTxnTransaction) -> 
     transactions = context.broker.transactions
     partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+    reserved = guard.refused(Operation.WRITE)
+    if any(topic.name in reserved for topic in transaction.topics):
+        codes = {
+            tp: ErrorCode.TOPIC_AUTHORIZATION_FAILED if tp.topic in reserved else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for tp in partitions
+        }
+        return [_topic_result(topic, codes) for topic in transaction.topics]
     try:
         if transaction.verify_only:
             names = await transactions.verify(*identity, partitions)
@@ -226,6 +235,7 @@ async def write_txn_markers(context: Context, request: WriteTxnMarkersRequest) -
             for index in topic.partition_indexes:
                 code = ErrorCode.NONE
                 try:
+                    guard.check(Operation.WRITE, topic.name)
                     await context.broker.store.append_marker(
                         TopicPartition(topic.name, index),
                         marker.producer_id,
@@ -233,8 +243,6 @@ async def write_txn_markers(context: Context, request: WriteTxnMarkersRequest) -
                         commit=marker.transaction_result,
                         coordinator_epoch=marker.coordinator_epoch,
                     )
-                    if topic.name == _OFFSETS.topic:
-                        await context.broker.groups.txn_end(marker.producer_id, marker.transaction_result)
                 except LogError as error:
                     code = code_of(error)
                 answer.partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
