@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pika
+import pika.exceptions
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.integration.amqp.brokers import Trunkline
-from tests.integration.amqp.conftest import ConnectionFactory, ExchangeFactory, QueueFactory
+from tests.integration.amqp.conftest import ConnectionFactory, ExchangeFactory, QueueFactory, open_connection
 from tests.integration.amqp.reading import Inbox, get
 from tests.integration.kafka import settings
 from tests.integration.waiting import DEADLINE_SECONDS
@@ -136,3 +138,39 @@ def test_a_retained_queue_is_replayed_by_kafka_after_it_was_consumed(
         channel.basic_publish("", name, b"%d" % number, pika.BasicProperties(delivery_mode=2))
     assert [get(channel, name).body for _ in range(20)] == [b"%d" % number for number in range(20)]
     assert [record.value() for record in read(amqp.bootstrap, name, 20)] == [b"%d" % number for number in range(20)]
+
+
+def test_a_queues_topic_keeps_its_one_partition(fresh_amqp: Trunkline, unique: Callable[[str], str]) -> None:
+    name = unique("narrow")
+    channel = open_connection(fresh_amqp).channel()
+    channel.queue_declare(name, durable=True)
+    admin = AdminClient({"bootstrap.servers": fresh_amqp.bootstrap})
+    for validate_only in (True, False):
+        (future,) = admin.create_partitions([NewPartitions(name, 3)], validate_only=validate_only).values()
+        with pytest.raises(KafkaException) as refused:
+            future.result(DEADLINE_SECONDS)
+        error = refused.value.args[0]
+        assert error.code() == KafkaError.INVALID_PARTITIONS
+        assert "worked off as a queue" in error.str()
+    fresh_amqp.stop()
+    fresh_amqp.start()
+    channel = open_connection(fresh_amqp).channel()
+    assert channel.queue_declare(name, durable=True).method.queue == name
+
+
+def test_a_topic_of_several_partitions_is_no_queue_and_says_why(
+    amqp: Trunkline, connection: Any, unique: Callable[[str], str]
+) -> None:
+    name = unique("wide")
+    admin = AdminClient({"bootstrap.servers": amqp.bootstrap})
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(DEADLINE_SECONDS)
+    attempts: list[Callable[[Any], object]] = [
+        lambda channel: channel.basic_get(name),
+        lambda channel: channel.queue_declare(name, passive=True),
+        lambda channel: channel.queue_declare(name, durable=True),
+    ]
+    for attempt in attempts:
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
+            attempt(connection.channel())
+        assert refused.value.reply_code == 406
+        assert "3 partitions" in refused.value.reply_text

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from trunkline.log.batch import BatchHeader, Record, iter_records, parse_header, refill_batch
 from trunkline.log.embedded.aborted import AbortedEntry
-from trunkline.log.embedded.files import fsync_directory
+from trunkline.log.embedded.files import fsync_directory, private_opener
 from trunkline.log.embedded.segment import Segment, TornLog, check_batches, offset_name
 from trunkline.log.errors import CorruptBatch, StorageFailure
 from trunkline.log.store import Buffer
@@ -164,7 +164,7 @@ def rewrite(plan: Plan, groups: Sequence[Sequence[Source]], latest: dict[bytes, 
         segment = Segment(plan.directory, base_offset, size=0, created_ms=group[-1].created_ms, new=True)
         result = Rewritten(group, stem + SWAP_SUFFIX, segment)
         try:
-            with open(stem + CLEANED_SUFFIX, "wb") as out:
+            with open(stem + CLEANED_SUFFIX, "wb", opener=private_opener) as out:
                 for source in group:
                     markers: set[int] = set()
                     for header, batch in _batches(source):

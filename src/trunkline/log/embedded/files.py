@@ -1,4 +1,9 @@
-"""Descriptors of segment files, at most `max_open_files` of them, the least recently used closed first.
+"""Files of the log: who may open them, and which are open.
+
+Files and directories are their owner's alone (0600, 0700): the log holds everybody's messages and password hashes. `tighten`
+makes that true of what an earlier version, another umask or a copy has left.
+
+`FilePool`: descriptors of segment files, at most `max_open_files` of them, the least recently used closed first.
 
 Only the event loop's thread opens, evicts and forgets. Another thread may use a descriptor while it is pinned: a pinned
 file is closed only when its last pin goes, so a read in a thread never meets a descriptor that was closed or used again.
@@ -8,10 +13,18 @@ committer).
 
 from __future__ import annotations
 
+import logging
 import os
+import stat
 from collections import OrderedDict
+from typing import Final
 
 from trunkline.log.errors import StorageFailure
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_logger = logging.getLogger(__name__)
 
 
 class OpenFile:
@@ -72,7 +85,7 @@ class FilePool:
         while len(self._open) >= self._max_open_files:
             self._let_go(self._open.popitem(last=False)[1])
         try:
-            fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise StorageFailure(path, error.strerror or "cannot be opened") from None
         file = self._open[path] = OpenFile(path, fd)
@@ -83,6 +96,53 @@ class FilePool:
         file.forgotten = True
         if file.pins == 0:
             os.close(file.fd)
+
+
+def make_directory(path: str) -> None:
+    """Make a directory, and the one it is in, if they are not there."""
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), DIRECTORY_MODE, exist_ok=True)
+        os.mkdir(path, DIRECTORY_MODE)
+
+
+def private_opener(path: str, flags: int) -> int:
+    """For `open`: a file that is made is its owner's alone."""
+    return os.open(path, flags, FILE_MODE)
+
+
+def tighten(directory: str) -> None:
+    """Take every right to a directory and what is in it from others than the owner. Links are not followed.
+
+    Where the files are another user's this cannot be done; then it is said once, and the log is served nevertheless.
+    """
+    refused: list[str] = []
+    _tighten(directory, os.stat(directory).st_mode, refused)
+    waiting = [directory]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        continue
+                    _tighten(entry.path, entry.stat(follow_symlinks=False).st_mode, refused)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            continue  # not ours to look into, or just removed
+    if refused:
+        _logger.warning("others keep their rights to %s and %d more: they are not ours", refused[0], len(refused) - 1)
+
+
+def _tighten(path: str, mode: int, refused: list[str]) -> None:
+    if mode & _OTHERS:
+        try:
+            os.chmod(path, stat.S_IMODE(mode) & ~_OTHERS)
+        except OSError:
+            refused.append(path)
 
 
 def fsync_directory(path: str) -> None:
@@ -97,7 +157,7 @@ def fsync_directory(path: str) -> None:
 def write_atomically(path: str, content: bytes, *, durable: bool) -> None:
     """Replace a file as a whole: a crash leaves the old or the new content, never a mixture."""
     temporary = path + ".tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         view = memoryview(content)
         while view:

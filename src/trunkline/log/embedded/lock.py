@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 
+from trunkline.log.embedded.files import FILE_MODE
 from trunkline.log.errors import DataDirectoryInUse, StorageFailure
 
 
@@ -20,7 +21,7 @@ class DirectoryLock:
     def acquire(self) -> None:
         path = os.path.join(self._directory, ".lock")
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise StorageFailure(self._directory, f"cannot write to the data directory: {error.strerror}") from None
         try:

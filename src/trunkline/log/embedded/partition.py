@@ -29,7 +29,7 @@ from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_batches,
 from trunkline.log.config import LONG_MAX, TopicConfig
 from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import PartitionMark
-from trunkline.log.embedded.files import FilePool, write_atomically
+from trunkline.log.embedded.files import FilePool, make_directory, write_atomically
 from trunkline.log.embedded.intake import Intake
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.producers import ProducerTable
@@ -287,7 +287,7 @@ class Partition:
 
     def _make_directory(self) -> None:
         try:
-            os.makedirs(self.directory, exist_ok=True)
+            make_directory(self.directory)
         except OSError as error:
             raise StorageFailure(self.directory, f"cannot be made: {error.strerror}") from None
 

@@ -24,6 +24,7 @@ from trunkline.log.batch import HEADER_BYTES, iter_file, only_zeros, read_marker
 from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.checkpoint import PartitionMark
 from trunkline.log.embedded.compaction import SWAP_SUFFIX
+from trunkline.log.embedded.files import make_directory
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.producers import ProducerTable
 from trunkline.log.embedded.segment import OFFSET_DIGITS, Segment, TornLog, check_batches, offset_name
@@ -97,7 +98,7 @@ def _list(partition: Partition) -> list[int]:
     try:
         entries = list(os.scandir(directory))
     except FileNotFoundError:
-        os.makedirs(directory)
+        make_directory(directory)
         return []
     if any(entry.name.endswith(SWAP_SUFFIX) for entry in entries):
         _finish_swaps(directory)

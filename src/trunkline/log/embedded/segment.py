@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, MIN_BATCH_LENGTH, BatchHeader, check_crc
 from trunkline.log.embedded.aborted import AbortedEntry, decode_aborted, encode_aborted
-from trunkline.log.embedded.files import write_atomically
+from trunkline.log.embedded.files import FILE_MODE, write_atomically
 from trunkline.log.embedded.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from trunkline.log.errors import CorruptBatch, StorageFailure
 
@@ -295,7 +295,7 @@ class Segment:
         path = self.stem + ".txnindex"
         entries = self.aborted
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
                 os.pwrite(fd, encode_aborted([entry]), len(encode_aborted(entries)))
             finally:

@@ -32,7 +32,7 @@ from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, PartitionMark
 from trunkline.log.embedded.cleaner import Cleaner
 from trunkline.log.embedded.committer import new_committer
-from trunkline.log.embedded.files import FilePool, fsync_directory
+from trunkline.log.embedded.files import DIRECTORY_MODE, FilePool, fsync_directory, tighten
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.lock import DirectoryLock
 from trunkline.log.embedded.partition import Partition
@@ -117,7 +117,7 @@ class EmbeddedStore(LogStore):
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         try:
-            os.makedirs(self.directory, exist_ok=True)
+            os.makedirs(self.directory, DIRECTORY_MODE, exist_ok=True)
         except OSError as error:
             raise StorageFailure(self.directory, f"cannot be made: {error.strerror}") from None
         self._lock.acquire()
@@ -169,6 +169,7 @@ class EmbeddedStore(LogStore):
 
     def _open_all(self) -> None:
         """Open `__topology`, fold it, open the rest. Runs in a thread while nothing else uses the store."""
+        tighten(self.directory)
         marks = self._checkpoint.load()
         clean = self._checkpoint.take_clean_mark()
         shutil.rmtree(os.path.join(self.directory, _EPHEMERAL), ignore_errors=True)
@@ -462,7 +463,7 @@ class EmbeddedStore(LogStore):
                 path = os.path.join(self.directory, str(tp))
                 if os.path.exists(path):  # of a deletion whose rename failed
                     shutil.rmtree(self._rename_away(path, _DELETE_SUFFIX), ignore_errors=True)
-                os.mkdir(path)
+                os.mkdir(path, DIRECTORY_MODE)
             fsync_directory(self.directory)
 
         await self._in_thread(make)
