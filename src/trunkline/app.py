@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.limits import BrokerLimits, BrokerSettings
 from trunkline.broker.transactions import TransactionLimits
-from trunkline.config import Config
+from trunkline.config import Config, ConfigError
 from trunkline.cursors.stream import GroupLimits
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.store import EmbeddedStore
@@ -325,7 +325,10 @@ def _mapping(config: Config) -> MqttMapping:
     from trunkline.broker.mapping import Mapping, MappingRule
 
     rules = [MappingRule(topic_filter, topic, key) for topic_filter, (topic, key) in config.mqtt.items()]
-    return Mapping(rules, config.mqtt_topic)
+    try:
+        return Mapping(rules, config.mqtt_topic)
+    except ValueError as error:
+        raise ConfigError(f"mqtt: {error}") from None
 
 
 def _group_limits(config: Config) -> GroupLimits:

@@ -64,12 +64,14 @@ def test_nothing_that_a_store_makes_can_be_opened_by_others(tmp_path: Path) -> N
     assert {path.suffix for path in (tmp_path / "new" / "data").rglob("*")} >= {".log", ".txnindex", ".json"}
 
 
-def test_what_others_can_open_is_closed_to_them_at_the_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o2775, 0o2700], ids=["open to all", "private already"])
+def test_what_others_can_open_is_closed_to_them_at_the_start(tmp_path: Path, mode: int) -> None:
     data, outside = tmp_path / "data", tmp_path / "outside"
     asyncio.run(used(data))
     outside.touch(0o644)
     for path in (data, *data.rglob("*")):
         path.chmod(0o2775 if path.is_dir() else 0o664)
+    data.chmod(mode)
     (data / "narrow-0" / "link").symlink_to(outside)
     store = EmbeddedStore(data)
 

@@ -114,13 +114,17 @@ def private_opener(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
+def is_private(path: str) -> bool:
+    return not os.stat(path).st_mode & _OTHERS
+
+
 def tighten(directory: str) -> None:
     """Take every right to a directory and what is in it from others than the owner. Links are not followed.
 
+    The directory itself comes last: as long as others can enter it, there is still something to do.
     Where the files are another user's this cannot be done; then it is said once, and the log is served nevertheless.
     """
     refused: list[str] = []
-    _tighten(directory, os.stat(directory).st_mode, refused)
     waiting = [directory]
     while waiting:
         try:
@@ -133,6 +137,7 @@ def tighten(directory: str) -> None:
                         waiting.append(entry.path)
         except OSError:
             continue  # not ours to look into, or just removed
+    _tighten(directory, os.stat(directory).st_mode, refused)
     if refused:
         _logger.warning("others keep their rights to %s and %d more: they are not ours", refused[0], len(refused) - 1)
 

@@ -32,7 +32,7 @@ from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, PartitionMark
 from trunkline.log.embedded.cleaner import Cleaner
 from trunkline.log.embedded.committer import new_committer
-from trunkline.log.embedded.files import DIRECTORY_MODE, FilePool, fsync_directory, tighten
+from trunkline.log.embedded.files import DIRECTORY_MODE, FilePool, fsync_directory, is_private, tighten
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.lock import DirectoryLock
 from trunkline.log.embedded.partition import Partition
@@ -109,7 +109,7 @@ class EmbeddedStore(LogStore):
         self._checkpoint_requests = 0
         self._cleaner = Cleaner(self._partitions, self._clock, self._limits, self.save_checkpoint)
         self._background: list[asyncio.Task[None]] = []
-        self._removals: set[asyncio.Future[None]] = set()
+        self._file_work: set[asyncio.Future[None]] = set()
         self._open = False
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -121,7 +121,10 @@ class EmbeddedStore(LogStore):
         except OSError as error:
             raise StorageFailure(self.directory, f"cannot be made: {error.strerror}") from None
         self._lock.acquire()
+        private = is_private(self.directory)
         try:
+            if not private:
+                await asyncio.to_thread(tighten, self.directory)
             await asyncio.to_thread(self._open_all)
         except BaseException:
             self._pool.close()
@@ -130,6 +133,8 @@ class EmbeddedStore(LogStore):
         self._committer = new_committer(self._loop, io_uring=self._limits.io_uring)
         self._committer.start()
         self._open = True
+        if private:  # nobody else can enter the directory: whether all that is in it is private too can wait
+            self._do_later(lambda: tighten(self.directory))
         self._background = [
             self._loop.create_task(self._clean_periodically()),
             self._loop.create_task(self._checkpoint_periodically()),
@@ -152,8 +157,8 @@ class EmbeddedStore(LogStore):
                 self._committer.submit(partition)
         await self._committer.stop()
         await asyncio.sleep(0)  # the committer's last completion was scheduled before its thread ended
-        if self._removals:
-            await asyncio.gather(*self._removals, return_exceptions=True)
+        if self._file_work:
+            await asyncio.gather(*self._file_work, return_exceptions=True)
         marks = self._marks()
         for partition in self._partitions.values():
             partition.changed()
@@ -169,7 +174,6 @@ class EmbeddedStore(LogStore):
 
     def _open_all(self) -> None:
         """Open `__topology`, fold it, open the rest. Runs in a thread while nothing else uses the store."""
-        tighten(self.directory)
         marks = self._checkpoint.load()
         clean = self._checkpoint.take_clean_mark()
         shutil.rmtree(os.path.join(self.directory, _EPHEMERAL), ignore_errors=True)
@@ -319,11 +323,11 @@ class EmbeddedStore(LogStore):
     def _marks(self) -> dict[str, PartitionMark]:
         return {str(tp): partition.mark() for tp, partition in self._partitions.items() if not partition.ephemeral}
 
-    def _remove_later(self, remove: Callable[[], None]) -> None:
-        """Run a removal of files in a thread; `close` waits for it."""
-        future = self._loop.run_in_executor(None, remove)
-        self._removals.add(future)
-        future.add_done_callback(self._removals.discard)
+    def _do_later(self, work: Callable[[], None]) -> None:
+        """Remove or look at files in a thread; `close` waits for it."""
+        future = self._loop.run_in_executor(None, work)
+        self._file_work.add(future)
+        future.add_done_callback(self._file_work.discard)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -436,7 +440,7 @@ class EmbeddedStore(LogStore):
         except OSError as error:
             _logger.error("%s stays until the next start: %s", partition.directory, error.strerror)
         else:
-            self._remove_later(lambda: shutil.rmtree(away, ignore_errors=True))
+            self._do_later(lambda: shutil.rmtree(away, ignore_errors=True))
         partition.changed()
 
     def _require_topic(self, name: str) -> TopicInfo:
