@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.unit.cursors.queue.harness import Consumer, bodies, message, numbered, run
 from trunkline.broker.core import BrokerCore
@@ -28,7 +31,7 @@ from trunkline.cursors.queue import (
 )
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.embedded.store import EmbeddedStore
-from trunkline.log.errors import InvalidPartitionCount, UnknownTopicOrPartition
+from trunkline.log.errors import InvalidPartitionCount, LogError, UnknownTopicOrPartition
 from trunkline.log.names import RESERVED_TOPICS, check_topic_name
 from trunkline.log.store import TopicPartition
 
@@ -294,6 +297,41 @@ def test_a_queue_shares_no_topic_with_one_whose_name_was_chosen_to_be_its_topic(
             assert not victim.adopted
 
     run(check())
+
+
+VHOSTS = st.sampled_from(["/", "secret", "a", "a.b", "", "_", "__topology"])
+PLAIN = st.sampled_from(["pay", "b", "b.c", "a b", "secret.pay", "a.b.c", "__sessions", "_", "", "_topology-0"])
+NAMES = st.one_of(PLAIN, st.builds(topic_name, VHOSTS, PLAIN, st.integers(0, 3)))
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["declare", "declare", "create", "open", "delete"]), VHOSTS, NAMES), max_size=25
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_every_topic_is_at_most_one_queues_whatever_the_names(steps: list[tuple[str, str, str]]) -> None:
+    async def check(directory: Path) -> None:
+        async with opened(directory) as queues:
+            topics: dict[tuple[str, str], str] = {}
+            for step, vhost, name in steps:
+                with suppress(LogError, QueueTopicRefused, UnknownQueue):
+                    if step == "declare":
+                        await queues.declare(name, vhost=vhost, durable=len(name) % 2 == 0)
+                    elif step == "create":
+                        await queues._store.create_topic(name, 1 + len(name) % 2)
+                    elif step == "open":
+                        assert (await queues.open_topic_as_queue(name)).name == name
+                    else:
+                        await queues.delete(name, vhost)
+                held = {(queue.vhost, queue.name): queue.topic for queue in queues}
+                assert len(set(held.values())) == len(held)
+                assert not RESERVED_TOPICS & set(held.values())
+                assert all(topics[place] == topic for place, topic in held.items() if place in topics)
+                assert all(queue.topic == queue.name and queue.vhost == "/" for queue in queues if queue.adopted)
+                topics = held
+
+    with TemporaryDirectory(prefix="guard-") as directory:
+        run(check(Path(directory)))
 
 
 def test_a_queue_of_a_virtual_host_does_not_take_over_topics_that_were_there(tmp_path: Path) -> None:
