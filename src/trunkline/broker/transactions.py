@@ -256,20 +256,42 @@ class TransactionCoordinator:
     async def ensure_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
     ) -> None:
-        """Add the partition that is about to be produced to, unless it is in already (Produce v12, TxnOffsetCommit v5).
+        """Add one partition that is about to be written to, unless it is in already (TxnOffsetCommit v5).
 
         When this returns, the append may be made in the same turn of the loop.
         """
-        transaction = self._transactions.get(transactional_id)
-        identity = ProducerIdentity(producer_id, producer_epoch)
-        if transaction is not None and transaction.state.identity == identity and transaction.holds(tp):
-            return
-        self._check_open()
-        if tp != OFFSETS_PARTITION and not self._exists(tp):
-            raise TransactionError(_Name.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {tp}")
-        await self._work.run(self._add(transactional_id, identity, frozenset((tp,)), TRANSACTIONS_V2))
+        refused = await self.ensure_partitions(transactional_id, producer_id, producer_epoch, (tp,))
+        if refused:
+            raise refused[tp]
         # Between the durable record and this turn of the loop the transaction may have been aborted.
         self.check_append(producer_id, producer_epoch, tp)
+
+    async def ensure_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, TransactionError]:
+        """Add the partitions that are about to be produced to and are not in yet (Produce v12), with one record.
+
+        Returns the refusals. It may have waited: `check_append` says whether an append may be made now.
+        """
+        transaction = self._transactions.get(transactional_id)
+        identity = ProducerIdentity(producer_id, producer_epoch)
+        if transaction is not None and transaction.state.identity == identity:
+            missing = [tp for tp in partitions if not transaction.holds(tp)]
+        else:
+            missing = list(partitions)
+        wanted = frozenset(tp for tp in missing if tp == OFFSETS_PARTITION or self._exists(tp))
+        refused = {
+            tp: TransactionError(_Name.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {tp}")
+            for tp in missing
+            if tp not in wanted
+        }
+        if wanted:
+            try:
+                self._check_open()
+                await self._work.run(self._add(transactional_id, identity, wanted, TRANSACTIONS_V2))
+            except TransactionError as error:
+                refused |= dict.fromkeys(wanted, error)
+        return refused
 
     async def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]

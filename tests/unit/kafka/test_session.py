@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,8 +22,19 @@ from trunkline.protocols.kafka.codec import DecodeError, decode_response, encode
 from trunkline.protocols.kafka.errors import ErrorCode
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from trunkline.protocols.kafka.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from trunkline.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from trunkline.protocols.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from trunkline.protocols.kafka.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from trunkline.protocols.kafka.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
 from trunkline.protocols.kafka.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -31,7 +43,7 @@ from trunkline.protocols.kafka.messages.produce import (
 )
 from trunkline.protocols.kafka.session import Buffers, Session
 
-FETCH_VERSION, PRODUCE_VERSION, METADATA_VERSION = 12, 9, 9
+FETCH_VERSION, PRODUCE_VERSION, METADATA_VERSION, CREATE_VERSION = 12, 9, 9, 5
 DEADLINE_S = 20
 
 
@@ -140,6 +152,62 @@ def test_a_batch_survives_the_reuse_of_the_buffer_it_came_in(tmp_path: Path) -> 
         client.ask(fetch_of("t", max_wait_ms=0), FETCH_VERSION)
         fetched = decode_response(FetchResponse, memoryview(client.sent[1])[4:], FETCH_VERSION, fetch_id)
         assert b"kept" in bytes(fetched.responses[0].partitions[0].records or b"")
+
+    with_client(tmp_path, scenario)
+
+
+def create_of(topic: str) -> CreateTopicsRequest:
+    wanted = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+    return CreateTopicsRequest(topics=[wanted], timeout_ms=1000)
+
+
+def test_a_request_that_waits_for_an_earlier_one_owns_its_bytes(tmp_path: Path) -> None:
+    async def scenario(client: Client, broker: BrokerCore) -> None:
+        client.ask(create_of("t"), CREATE_VERSION)
+        frame = bytearray(b"".join(encode_request(produce_of("t", b"kept"), PRODUCE_VERSION, 2, None))[4:])
+        client.session.receive(memoryview(frame))
+        assert client.session.holds_back
+        frame[:] = bytes(len(frame))
+        await client.until(lambda: len(client.sent) == 2)
+        assert not client.session.holds_back
+        answer = decode_response(ProduceResponse, memoryview(client.sent[1])[4:], PRODUCE_VERSION, 2)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        found = await broker.store.read(TopicPartition("t", 0), 0, 1 << 20)
+        assert b"kept" in bytes(found.records)
+
+    with_client(tmp_path, scenario)
+
+
+def test_a_request_that_waits_for_an_earlier_one_is_dropped_with_the_connection(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    async def scenario(client: Client, broker: BrokerCore) -> None:
+        client.ask(create_of("t"), CREATE_VERSION)
+        client.ask(create_of("u"), CREATE_VERSION)
+        client.session.close()
+        other = Client(broker)
+        other.ask(create_of("v"), CREATE_VERSION)  # topics are created one after the other
+        await other.until(lambda: bool(other.sent))
+        assert broker.store.topic("u") is None
+
+    with_client(tmp_path, scenario)
+    gc.collect()
+    assert [warning for warning in recwarn if "never awaited" in str(warning.message)] == []
+
+
+def test_commits_in_a_row_share_the_wait_for_the_disk(tmp_path: Path) -> None:
+    async def scenario(client: Client, broker: BrokerCore) -> None:
+        await broker.create_topic("t")
+        for offset in range(20):
+            part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+            topic = OffsetCommitRequestTopic(name="t", partitions=[part])
+            client.ask(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
+            assert not client.session.holds_back
+        client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]), 8)
+        assert client.session.holds_back
+        await client.until(lambda: len(client.sent) == 21)
+        answer = decode_response(OffsetFetchResponse, memoryview(client.sent[-1])[4:], 8, 21)
+        assert answer.groups[0].topics[0].partitions[0].committed_offset == 19
 
     with_client(tmp_path, scenario)
 

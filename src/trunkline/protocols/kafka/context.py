@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trunkline.broker.core import BrokerCore
@@ -20,3 +21,6 @@ class Context:
     api_key: int
     version: int
     fetch_sessions: FetchSessions
+    # To be called when everything is done that a later request on this connection could notice, if that is before the
+    # answer: the later ones may begin then.
+    took_effect: Callable[[], None]

@@ -5,10 +5,11 @@ a pause between them, so an idle connection owns no buffer. A request that fits 
 in one piece; a larger one gets a buffer of its own that grows as bytes arrive, never as the length prefix claims, and
 is read into directly.
 
-Back-pressure. A connection is not read while its answers wait to be sent (`pause_writing`), or while it has
-`max_inflight_requests` requests open. What is unsent on all paused connections, being read for a fetch or waiting for
-the answers before it is counted, and fetches are cut smaller as that sum nears `max_unsent_bytes`. A connection without
-a byte in either direction for `max_idle_ms`, and without an open request, is closed, as Kafka does.
+Back-pressure. A connection is not read while its answers wait to be sent (`pause_writing`), while it has
+`max_inflight_requests` requests open, or while a request waits for earlier ones to take effect. What is unsent on all
+paused connections, being read for a fetch or waiting for the answers before it is counted, and fetches are cut smaller
+as that sum nears `max_unsent_bytes`. A connection without a byte in either direction for `max_idle_ms`, and without an
+open request, is closed, as Kafka does.
 """
 
 from __future__ import annotations
@@ -263,7 +264,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.close()
 
     def _may_proceed(self, session: Session) -> bool:
-        return not self._paused_writing and session.inflight < self._server.broker.limits.max_inflight_requests
+        if self._paused_writing or session.holds_back:
+            return False
+        return session.inflight < self._server.broker.limits.max_inflight_requests
 
     def _pause_reading(self) -> None:
         if self._reading and self._transport is not None and not self._transport.is_closing():

@@ -2,12 +2,23 @@
 
 Rules kept:
 
-1. Requests are taken up in the order of arrival, and responses leave in that order, also when a later one is ready
-   first (an fsync, a fetch or a join that waits).
-2. Work begins when the request arrives: an append has its place in the log before the next request is looked at. The
-   handlers in `handlers.IMMEDIATE` run at once up to the first thing they must wait for, so that a produce or a fetch
-   is mostly answered in the same turn of the loop; the others start in the next turn, in order.
-3. A handler owns what it needs of the request before it first waits: the frame's buffer is used again afterwards.
+1. Requests take effect in the order of arrival, and responses leave in that order, also when a later one is ready
+   first (an fsync, a fetch or a join that waits). Apache Kafka has this from looking at a connection's next request
+   only when the last one is answered. Here a request begins once every earlier one has *taken effect*:
+
+       by default                         when it is answered
+       handlers.AT_FIRST_WAIT             when it first waits: what it changes is changed by then
+       a handler that says so itself      when it calls `Context.took_effect`: a produce once its appends have their
+                                          places, a fetch once it has read and waits for more to come
+       handlers.AMONG_THEMSELVES          at once, for the next request of the same kind: a row of them keeps its order
+
+   So a stream of produces, fetches or commits never waits for an earlier one's fsync, and what waits for other clients
+   (a fetch, a join) holds up nobody. At most one request, the last that has begun, has yet to take effect, or a row of
+   one kind.
+2. A request that may not begin yet waits in the session. It owns its bytes: the frame's buffer is used again. The
+   server reads no further while one waits (`holds_back`), so it is one at a time.
+3. A handler runs at once up to the first thing it must wait for, so that most requests are answered in the turn of the
+   loop that read them, without the cost of a task. It owns what it needs of the request before it first waits.
 4. An unknown API or version closes the connection, as in Kafka; only ApiVersions is answered with an error (35, in v0
    form) so that a newer client can step down.
 5. `inflight` counts the requests without a response; the server stops reading above its limit.
@@ -20,7 +31,7 @@ import logging
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.kafka import apis, handlers
@@ -34,18 +45,37 @@ logger = logging.getLogger(__name__)
 Buffers = list[bytes | bytearray | memoryview]
 
 
-@dataclass(slots=True)
 class _Slot:
     """A response's place in the line. `buffers` is empty for a request that gets no response (acks=0)."""
 
-    ready: bool = False
-    buffers: Buffers = field(default_factory=list)
-    close: bool = False
-    held_bytes: int = 0  # of the broker's `unsent_bytes`, while it waits for the responses before it
+    __slots__ = ("_session", "api_key", "buffers", "close", "held_bytes", "ready", "settled")
+
+    def __init__(self, session: Session, api_key: int) -> None:
+        self._session = session
+        self.api_key = api_key
+        self.settled = False  # it has taken effect
+        self.ready = False
+        self.buffers: Buffers = []
+        self.close = False
+        self.held_bytes = 0  # of the broker's `unsent_bytes`, while it waits for the responses before it
+
+    def settle(self) -> None:
+        """The request has taken effect. May be called more than once, and before it has waited for anything."""
+        if not self.settled:
+            self.settled = True
+            self._session.settled(self)
+
+
+class _Waiting(NamedTuple):
+    """A request that may not begin yet."""
+
+    slot: _Slot
+    work: Coroutine[object, object, None]
 
 
 class Session:
-    """One connection's requests. `send` writes buffers, or closes the connection when given None."""
+    """One connection's requests. `send` writes buffers, or closes the connection when given None. `ready` is called
+    when the session may take more than it could before."""
 
     def __init__(
         self,
@@ -62,12 +92,19 @@ class Session:
         self._send = send
         self._ready = ready
         self._line: deque[_Slot] = deque()
+        self._unsettled: list[_Slot] = []  # begun, and yet to take effect: one, or a row of one kind
+        self._waiting: deque[_Waiting] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
     def inflight(self) -> int:
         return len(self._line)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether a request waits for earlier ones; the next would only wait behind it."""
+        return bool(self._waiting)
 
     def receive(self, frame: memoryview) -> None:
         """Take up one request. Raises DecodeError when the bytes are not one."""
@@ -77,14 +114,17 @@ class Session:
         if api is None or handler is None:
             raise DecodeError(f"unknown api key {header.api_key}")
         version = header.api_version
+        slot = _Slot(self, header.api_key)
         if not api.min_version <= version <= api.max_version:
             if header.api_key != apis.ApiKey.API_VERSIONS:
                 raise DecodeError(f"{api.name} version {version} is not supported")
-            slot = _Slot()
             self._line.append(slot)
             response = unsupported_api_versions()
             self._finish(slot, encode_response(header.api_key, 0, header.correlation_id, response))
             return
+        may_begin = not self._waiting and self._may_begin(header.api_key)
+        if not may_begin:
+            frame = memoryview(bytes(frame))
         request_type, _ = apis.load(header.api_key)
         request, _ = request_type.decode(frame, position, version)
         context = Context(
@@ -94,26 +134,62 @@ class Session:
             header.api_key,
             version,
             self._fetch_sessions,
+            slot.settle,
         )
-        slot = _Slot()
         self._line.append(slot)
         work = self._answer(slot, header, handler, context, request)
-        if header.api_key in handlers.IMMEDIATE:
-            waiting = _begin(work)
-            if waiting is _FINISHED:
-                return
-            work = _carry_on(work, waiting)
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if may_begin:
+            self._begin(slot, work)
+        else:
+            self._waiting.append(_Waiting(slot, work))
 
     def close(self) -> None:
         """The connection is gone: nothing that still waits for this client is carried on."""
         self._closed = True
         for task in list(self._tasks):
             task.cancel()
+        for waiting in self._waiting:
+            waiting.work.close()
+        self._waiting.clear()
+        self._unsettled.clear()
         self.broker.unsent_bytes -= sum(slot.held_bytes for slot in self._line)
         self._line.clear()
+
+    def _may_begin(self, api_key: int) -> bool:
+        """Whether every request that has begun has taken effect, as far as one of this kind can tell."""
+        unsettled = self._unsettled
+        return not unsettled or (unsettled[-1].api_key == api_key and api_key in handlers.AMONG_THEMSELVES)
+
+    def _begin(self, slot: _Slot, work: Coroutine[object, object, None]) -> None:
+        waiting_for = _first_step(work)
+        if waiting_for is _FINISHED:
+            return
+        if not slot.settled:
+            if slot.api_key in handlers.AT_FIRST_WAIT:
+                slot.settled = True
+            else:
+                self._unsettled.append(slot)
+        task = asyncio.get_running_loop().create_task(_carry_on(work, waiting_for))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def settled(self, slot: _Slot) -> None:
+        """A request has taken effect. In the turn in which it began nobody waits for that yet."""
+        if slot in self._unsettled:
+            self._unsettled.remove(slot)
+            if self._waiting:
+                # Not from inside the handler that says so: the next one is not a part of its work.
+                asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Begin what waited, as far as it may, and ask for more."""
+        while self._waiting:
+            if not self._may_begin(self._waiting[0].slot.api_key):
+                return
+            slot, work = self._waiting.popleft()
+            self._begin(slot, work)
+        if not self._closed:
+            self._ready()
 
     async def _answer(
         self, slot: _Slot, header: RequestHeader, handler: handlers.Handler, context: Context, request: apis.Request
@@ -137,6 +213,7 @@ class Session:
         slot.buffers = buffers
         if self._closed:
             return
+        slot.settle()
         line = self._line
         if line[0] is not slot:
             slot.held_bytes = sum(map(len, buffers))
@@ -156,7 +233,7 @@ class Session:
 _FINISHED = object()
 
 
-def _begin(work: Coroutine[object, object, None]) -> object:
+def _first_step(work: Coroutine[object, object, None]) -> object:
     """Run a coroutine up to its first wait, without the cost of a task; returns what it waits for."""
     try:
         return work.send(None)
@@ -165,7 +242,7 @@ def _begin(work: Coroutine[object, object, None]) -> object:
 
 
 async def _carry_on(work: Coroutine[object, object, None], waiting: object) -> None:
-    """Go on, inside a task, with a coroutine that `_begin` started."""
+    """Go on, inside a task, with a coroutine that `_first_step` began."""
     await _resume(work, waiting)
 
 

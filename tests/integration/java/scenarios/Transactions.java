@@ -1,5 +1,6 @@
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -38,6 +39,7 @@ final class Transactions {
         scenarios.put("transaction_holds_back_read_committed", Transactions::lastStable);
         scenarios.put("transaction_offsets_alone", Transactions::offsetsAlone);
         scenarios.put("transaction_many_partitions_many_rounds", Transactions::rounds);
+        scenarios.put("transaction_of_many_batches_in_flight", Transactions::manyInFlight);
         scenarios.put("transaction_admin", Transactions::admin);
         scenarios.put("transaction_fence_by_admin", Transactions::fencedByAdmin);
     }
@@ -198,6 +200,31 @@ final class Transactions {
         List<String> values = World.values(world.read(topic, 8, "read_committed"));
         world.same(rounds * 8, values.size(), "records");
         world.same(rounds * 8, Set.copyOf(values).size(), "distinct records");
+    }
+
+    /** Full batches for seven partitions, five requests in flight: each partition's batches arrive in their sequence. */
+    private static void manyInFlight(World world) throws Exception {
+        int partitions = 7, rounds = 4, records = 20_000;
+        String topic = world.topic("t", partitions);
+        KafkaProducer<String, String> producer = world.transactional(world.name("x"), "linger.ms", 0);
+        for (int round = 0; round < rounds; round++) {
+            producer.beginTransaction();
+            for (int i = 0; i < records; i++) {
+                producer.send(new ProducerRecord<>(topic, i % partitions, "k", Integer.toString(round * records + i)));
+            }
+            producer.commitTransaction();
+        }
+        List<ConsumerRecord<String, String>> found = world.read(topic, partitions, "read_committed");
+        world.same(rounds * records, found.size(), "records");
+        int[] last = new int[partitions];
+        Arrays.fill(last, -1);
+        boolean ordered = true;
+        for (ConsumerRecord<String, String> record : found) {
+            int value = Integer.parseInt(record.value());
+            ordered &= value > last[record.partition()];
+            last[record.partition()] = value;
+        }
+        world.holds(ordered, "each partition in the order of sending");
     }
 
     private static void timeout(World world) throws Exception {

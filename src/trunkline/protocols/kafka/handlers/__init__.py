@@ -68,8 +68,12 @@ _TABLE: dict[int, tuple[str, str]] = {
     ApiKey.LIST_TRANSACTIONS: ("transactions", "list_transactions"),
 }
 
-# These run as soon as the request is read, without a task of their own, up to the first thing they wait for.
-IMMEDIATE = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.LIST_OFFSETS})
+# When a later request on the same connection may begin, other than when the earlier one is answered (see `session`).
+# These have changed all that they change before they wait for anything: then they wait for other members, or for the disk.
+AT_FIRST_WAIT = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT})
+# These may begin while others of their kind are under way: reads disturb no reads, and commits are applied in the order
+# in which they began.
+AMONG_THEMSELVES = frozenset({ApiKey.FETCH, ApiKey.OFFSET_COMMIT})
 
 
 @cache

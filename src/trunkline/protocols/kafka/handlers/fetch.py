@@ -42,6 +42,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     reading = _Reading(context, request, plan)
     try:
         await reading.read()
+        context.took_effect()
         if not reading.enough and request.max_wait_ms > 0:
             await reading.wait(min(request.max_wait_ms, context.broker.limits.max_fetch_wait_ms))
     finally:

@@ -2,6 +2,10 @@
 
 `acks` chooses the durability (docs/operations.md): 0 nothing, 1 written, -1 fsynced. With acks=0 there is no response;
 an error closes the connection, which is all that such a client can notice.
+
+All appends of a request are made in one turn of the loop, and the next request begins after them: producers number their
+batches per partition and rely on that order. What must be waited for, the partitions' place in the transaction, comes
+before the first append.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import asyncio
 import struct
 
 from trunkline.broker import guard
+from trunkline.broker.errors import TransactionError
 from trunkline.broker.guard import Operation, TopicForbidden
 from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, parse_header
 from trunkline.log.errors import (
@@ -32,6 +37,8 @@ from trunkline.protocols.kafka.messages.produce import (
     TopicProduceResponse,
 )
 
+Refusals = dict[TopicPartition, TransactionError]
+
 _DURABILITY = {0: Durability.NONE, 1: Durability.OS, -1: Durability.DISK}
 _LENGTH_AND_ATTRIBUTES = struct.Struct(">i9xh")  # from byte 8 of a batch on: bytes 8-11 and 21-22
 _FIRST_V2_VERSION = 3  # earlier versions carry message sets of the formats v0 and v1
@@ -42,10 +49,11 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
     durability = _DURABILITY.get(request.acks)
     response = ProduceResponse()
     waiting: list[tuple[PartitionProduceResponse, asyncio.Future[Appended]]] = []
-    transactional = request.transactional_id is not None
     reserved = guard.refused(Operation.WRITE)
-    if transactional:
-        await _own_records(request)
+    refused: Refusals = {}
+    transactional_id = request.transactional_id
+    if transactional_id is not None and durability is not None and context.version >= _IMPLICIT_TRANSACTION_VERSION:
+        refused = await _join_transaction(context, request, transactional_id)
     for topic in request.topic_data:
         answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
         response.responses.append(answer)
@@ -65,8 +73,8 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
             tp = TopicPartition(name, part.index)
             try:
                 records = _batch(context, request, part)
-                if transactional:
-                    await _check_transaction(context, request, tp, records)
+                if transactional_id is not None:
+                    _check_transaction(context, tp, records, refused)
                 future = context.broker.store.append(tp, records, durability)
                 if future.done():
                     _fill(result, future.result())
@@ -74,6 +82,7 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
                     waiting.append((result, future))
             except Exception as error:
                 _fail(result, error)
+    context.took_effect()
     for result, future in waiting:
         try:
             _fill(result, await future)
@@ -86,12 +95,27 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
     return response
 
 
-async def _own_records(request: ProduceRequest) -> None:
-    """A transactional produce may wait before it appends, so its records must outlive the request's buffer."""
+async def _join_transaction(context: Context, request: ProduceRequest, transactional_id: str) -> Refusals:
+    """Add the partitions to the transaction that its batches name; returns those that it does not take."""
+    joining: dict[tuple[int, int], list[TopicPartition]] = {}
     for topic in request.topic_data:
+        name = _topic_name(context, topic)
         for part in topic.partition_data:
             if part.records is not None:
-                part.records = memoryview(bytes(part.records))
+                part.records = memoryview(bytes(part.records))  # this waits, and the request's buffer is used again
+            if name is None or name in guard.refused(Operation.WRITE):
+                continue
+            try:
+                header = parse_header(_batch(context, request, part))
+            except LogError:
+                continue  # it is refused when its turn to be appended comes
+            if header.transactional:
+                identity = (header.producer_id, header.producer_epoch)
+                joining.setdefault(identity, []).append(TopicPartition(name, part.index))
+    refused: Refusals = {}
+    for identity, partitions in joining.items():
+        refused |= await context.broker.transactions.ensure_partitions(transactional_id, *identity, partitions)
+    return refused
 
 
 def _topic_name(context: Context, topic: TopicProduceData) -> str | None:
@@ -121,16 +145,12 @@ def _batch(context: Context, request: ProduceRequest, part: PartitionProduceData
     return records
 
 
-async def _check_transaction(context: Context, request: ProduceRequest, tp: TopicPartition, records: Buffer) -> None:
+def _check_transaction(context: Context, tp: TopicPartition, records: Buffer, refused: Refusals) -> None:
     header = parse_header(records)
-    if not header.transactional:
-        return
-    transactions = context.broker.transactions
-    if context.version < _IMPLICIT_TRANSACTION_VERSION:
-        transactions.check_append(header.producer_id, header.producer_epoch, tp)
-        return
-    assert request.transactional_id is not None
-    await transactions.ensure_partition(request.transactional_id, header.producer_id, header.producer_epoch, tp)
+    if header.transactional:
+        if tp in refused:
+            raise refused[tp]
+        context.broker.transactions.check_append(header.producer_id, header.producer_epoch, tp)
 
 
 def _fill(result: PartitionProduceResponse, appended: Appended) -> None:
