@@ -48,10 +48,10 @@ Buffers = list[bytes | bytearray | memoryview]
 class _Slot:
     """A response's place in the line. `buffers` is empty for a request that gets no response (acks=0)."""
 
-    __slots__ = ("_session", "api_key", "buffers", "close", "held_bytes", "ready", "settled")
+    __slots__ = ("api_key", "buffers", "close", "held_bytes", "ready", "session", "settled")
 
     def __init__(self, session: Session, api_key: int) -> None:
-        self._session = session
+        self.session = session
         self.api_key = api_key
         self.settled = False  # it has taken effect
         self.ready = False
@@ -63,7 +63,8 @@ class _Slot:
         """The request has taken effect. May be called more than once, and before it has waited for anything."""
         if not self.settled:
             self.settled = True
-            self._session.settled(self)
+            if self.session.unsettled:
+                self.session.settled(self)
 
 
 class _Waiting(NamedTuple):
@@ -92,7 +93,7 @@ class Session:
         self._send = send
         self._ready = ready
         self._line: deque[_Slot] = deque()
-        self._unsettled: list[_Slot] = []  # begun, and yet to take effect: one, or a row of one kind
+        self.unsettled: list[_Slot] = []  # begun, and yet to take effect: one, or a row of one kind
         self._waiting: deque[_Waiting] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -122,8 +123,8 @@ class Session:
             response = unsupported_api_versions()
             self._finish(slot, encode_response(header.api_key, 0, header.correlation_id, response))
             return
-        may_begin = not self._waiting and self._may_begin(header.api_key)
-        if not may_begin:
+        must_wait = bool(self._waiting) or (bool(self.unsettled) and not self._may_begin(header.api_key))
+        if must_wait:
             frame = memoryview(bytes(frame))
         request_type, _ = apis.load(header.api_key)
         request, _ = request_type.decode(frame, position, version)
@@ -138,10 +139,10 @@ class Session:
         )
         self._line.append(slot)
         work = self._answer(slot, header, handler, context, request)
-        if may_begin:
-            self._begin(slot, work)
-        else:
+        if must_wait:
             self._waiting.append(_Waiting(slot, work))
+        else:
+            self._begin(slot, work)
 
     def close(self) -> None:
         """The connection is gone: nothing that still waits for this client is carried on."""
@@ -151,32 +152,34 @@ class Session:
         for waiting in self._waiting:
             waiting.work.close()
         self._waiting.clear()
-        self._unsettled.clear()
+        self.unsettled.clear()
         self.broker.unsent_bytes -= sum(slot.held_bytes for slot in self._line)
         self._line.clear()
 
     def _may_begin(self, api_key: int) -> bool:
         """Whether every request that has begun has taken effect, as far as one of this kind can tell."""
-        unsettled = self._unsettled
+        unsettled = self.unsettled
         return not unsettled or (unsettled[-1].api_key == api_key and api_key in handlers.AMONG_THEMSELVES)
 
     def _begin(self, slot: _Slot, work: Coroutine[object, object, None]) -> None:
-        waiting_for = _first_step(work)
-        if waiting_for is _FINISHED:
+        """Run a handler up to its first wait, without the cost of a task, and on from there in one."""
+        try:
+            waiting_for = work.send(None)
+        except StopIteration:
             return
         if not slot.settled:
             if slot.api_key in handlers.AT_FIRST_WAIT:
                 slot.settled = True
             else:
-                self._unsettled.append(slot)
+                self.unsettled.append(slot)
         task = asyncio.get_running_loop().create_task(_carry_on(work, waiting_for))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def settled(self, slot: _Slot) -> None:
         """A request has taken effect. In the turn in which it began nobody waits for that yet."""
-        if slot in self._unsettled:
-            self._unsettled.remove(slot)
+        if slot in self.unsettled:
+            self.unsettled.remove(slot)
             if self._waiting:
                 # Not from inside the handler that says so: the next one is not a part of its work.
                 asyncio.get_running_loop().call_soon(self._go_on)
@@ -213,7 +216,8 @@ class Session:
         slot.buffers = buffers
         if self._closed:
             return
-        slot.settle()
+        if not slot.settled:
+            slot.settle()
         line = self._line
         if line[0] is not slot:
             slot.held_bytes = sum(map(len, buffers))
@@ -230,19 +234,8 @@ class Session:
         self._ready()
 
 
-_FINISHED = object()
-
-
-def _first_step(work: Coroutine[object, object, None]) -> object:
-    """Run a coroutine up to its first wait, without the cost of a task; returns what it waits for."""
-    try:
-        return work.send(None)
-    except StopIteration:
-        return _FINISHED
-
-
 async def _carry_on(work: Coroutine[object, object, None], waiting: object) -> None:
-    """Go on, inside a task, with a coroutine that `_first_step` began."""
+    """Go on, inside a task, with a coroutine that has begun outside."""
     await _resume(work, waiting)
 
 
