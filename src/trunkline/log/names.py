@@ -12,7 +12,8 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 RESERVED_TOPICS = frozenset(
     {"__topology", "__consumer_offsets", "__transaction_state", "__queue_state", "__sessions", "__retained"}
 )
-# Those that everybody may read, as in Kafka. A new internal topic is nobody's business until it is named here.
+# Those that everybody may read, because an Apache Kafka has them too under these names. A new internal topic is nobody's
+# business until it is named here.
 READABLE_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 

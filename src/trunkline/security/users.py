@@ -7,7 +7,9 @@ A password is kept as RabbitMQ keeps it, so that its exported definitions can be
 with SHA-256 unless the record names another of RabbitMQ's three algorithms. A user without a hash cannot log in with a
 password. A permission is three regular expressions per user and virtual host, matched against the name of the queue or
 exchange: `configure` to declare and delete, `write` to publish and bind to, `read` to consume, purge and bind from. As in
-RabbitMQ an expression matches anywhere in the name, and the empty one matches the empty name alone.
+RabbitMQ an expression matches anywhere in the name, and the empty one matches the empty name alone. Clients choose the
+names, so an expression is matched without backtracking (`trunkline.pattern`). Only what that does not know, look-around
+and back-references, is left to Python's `re`: an administrator who writes `(?!(a+)+$)` can make the broker stand still.
 
 Nothing here does I/O: `Accounts` is memory that the topology folds its records into. Invariant: a permission exists only
 for a user that does. Bounded by `MAX_USERS` and `MAX_EXPRESSION_CHARS`.
@@ -26,6 +28,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import Final
+
+from trunkline.pattern import CostlyPattern, InvalidPattern, NamePattern
 
 MAX_USERS: Final = 10_000
 MAX_EXPRESSION_CHARS: Final = 1_024
@@ -86,7 +90,7 @@ class Permission:
             if len(expression) > MAX_EXPRESSION_CHARS:
                 raise InvalidAccount(f"a permission has at most {MAX_EXPRESSION_CHARS} characters")
             try:
-                re.compile(expression)
+                _compiled(expression)
             except re.error as error:
                 raise InvalidAccount(f"{expression!r} is not a regular expression: {error}") from None
 
@@ -96,7 +100,25 @@ class Permission:
 
 @lru_cache(maxsize=4096)
 def _matches(expression: str, name: str) -> bool:
-    return re.search(expression or "^$", name) is not None
+    return _compiled(expression or "^$")(name)
+
+
+@lru_cache(maxsize=256)
+def _compiled(expression: str) -> Callable[[str], bool]:
+    """A test of names. Raises re.error."""
+    try:
+        pattern = NamePattern(expression, MAX_EXPRESSION_CHARS, anywhere=True)
+    except InvalidPattern:
+        search = re.compile(expression).search
+        return lambda name: search(name) is not None
+
+    def test(name: str) -> bool:
+        try:
+            return bool(pattern.select((name,)))
+        except CostlyPattern:
+            return False  # what cannot be told is not allowed
+
+    return test
 
 
 def hash_password(password: str, salt: bytes | None = None) -> str:

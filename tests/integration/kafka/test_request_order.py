@@ -62,6 +62,8 @@ from trunkline.protocols.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
+pytestmark = pytest.mark.ours_only("an Apache Kafka needs time to begin: for its coordinators, for a topic's leader")
+
 TIMES = 5  # each pair, as chance may hide a wrong order once
 TIMEOUT_MS = 10_000
 TOPIC = 2  # Kafka's number for a resource that is a topic

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping
 
 import pytest
@@ -205,7 +206,7 @@ def test_a_deleted_topic_is_taken_back() -> None:
     run(scenario)
 
 
-def test_a_pattern_subscribes_to_what_matches_now_and_later_but_not_to_internal_topics() -> None:
+def test_a_pattern_subscribes_to_what_matches_now_and_later() -> None:
     async def scenario() -> None:
         h = await Harness().start(orders_eu=1, orders_us=1, other=1)
         a = Member(h, "a")
@@ -215,9 +216,32 @@ def test_a_pattern_subscribes_to_what_matches_now_and_later_but_not_to_internal_
         h.groups.topics_changed()
         await a.beat()
         assert len(a.owned) == 3
-        b = Member(h, "b", group_id="all")
-        await b.join(regex=".*")
-        assert len(b.owned) == 4  # not __consumer_offsets
+
+    run(scenario)
+
+
+def test_a_pattern_matches_the_topics_that_kafka_has_but_not_the_state_of_this_broker() -> None:
+    async def scenario() -> None:
+        h = await Harness().start(t=1, __mine=1, __topology=1, __queue_state=1)
+        a = Member(h, "a")
+        await a.join(regex=".*")
+        assert a.owned == partitions(h, {"t": 1, "__mine": 1, "__consumer_offsets": 1})
+
+    run(scenario)
+
+
+def test_a_pattern_that_becomes_too_costly_keeps_the_topics_it_had() -> None:
+    async def scenario() -> None:
+        h = await Harness().start(t=1)
+        a = Member(h, "a")
+        await a.join(regex="t|.*a.{900}")
+        chance = random.Random(1)
+        for _ in range(200):
+            h.store.add_topic("".join(chance.choices("ab", k=240)), 1)
+        h.groups.topics_changed()
+        await a.beat()
+        assert a.owned == partitions(h, {"t": 1})
+        assert await refused(Member(h, "b", group_id="new").join(regex="t|.*a.{900}")) == "INVALID_REGULAR_EXPRESSION"
 
     run(scenario)
 

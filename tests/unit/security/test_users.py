@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from trunkline.security.users import Access, Accounts, InvalidAccount, Permission, User, hash_password
@@ -46,10 +48,19 @@ def test_guest_is_let_in_from_this_machine_only() -> None:
         ("", "", True),
         ("", "queue", False),
         ("^$", "queue", False),
+        ("^(?!secret)", "queue", True),
+        ("^(?!secret)", "secret-queue", False),
     ],
 )
 def test_permissions_are_expressions_that_match_anywhere(expression: str, name: str, allowed: bool) -> None:
     assert Permission(configure=expression).allows(Access.CONFIGURE, name) is allowed
+
+
+@pytest.mark.parametrize("expression", ["(a+)+$", "(a|a)*b$", "^(a?){100}a{100}b$", "[ab]*a[ab]{900}c"])
+def test_no_name_makes_an_expression_take_long(expression: str) -> None:
+    began = time.perf_counter()
+    assert not Permission(write=expression).allows(Access.WRITE, "ab" * 60 + "a" * 100 + "!")
+    assert time.perf_counter() - began < 5.0
 
 
 def test_each_kind_of_access_has_its_own_expression() -> None:

@@ -115,7 +115,7 @@ class ConsumerGroup:
                 if self._holder.setdefault(tp, member_id) != member_id:
                     raise UnreadableRecord(f"group {self.group_id}: {tp} is held twice")
             if member.topic_regex:
-                self._topics.matching(member.topic_regex)
+                self._topics.restore(member.topic_regex)
             self._arm(member)
             self._time_revocation(member)
         self._dirty = False

@@ -3,16 +3,18 @@ WriteTxnMarkers, DescribeTransactions, ListTransactions."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Sequence
 
 from trunkline.broker import guard
 from trunkline.broker.errors import TransactionError, TransactionErrorName
 from trunkline.broker.guard import Operation
+from trunkline.broker.transaction_listing import TransactionListing
 from trunkline.broker.transaction_state import STATUS_BY_LABEL
 from trunkline.cursors.stream import GroupError, OffsetEntry
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
+from trunkline.pattern import InvalidPattern, NamePattern
 from trunkline.protocols.kafka.context import Context
 from trunkline.protocols.kafka.errors import ErrorCode, code_of
 from trunkline.protocols.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -55,7 +57,7 @@ from trunkline.protocols.kafka.messages.write_txn_markers import (
 _OFFSETS = TopicPartition("__consumer_offsets", 0)
 _BUMPING_END_VERSION = 5  # from here on EndTxn gives the producer its next epoch (KIP-890)
 _IMPLICIT_OFFSETS_VERSION = 5
-_MAX_PATTERN_CHARS = 1000
+_MATCH_CHARS = 64 * 1024  # of transactional ids, matched in one turn of the loop
 
 
 async def init_producer_id(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -282,20 +284,30 @@ async def list_transactions(context: Context, request: ListTransactionsRequest) 
     wanted = [label for label in request.state_filters if label in STATUS_BY_LABEL]
     if request.state_filters and not wanted:
         return response
-    pattern = request.transactional_id_pattern
-    try:
-        if pattern is not None and len(pattern) > _MAX_PATTERN_CHARS:
-            raise re.error("the pattern is too long")
-        matches = re.compile(pattern).fullmatch if pattern else None
-    except re.error:
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    for found in transactions.list(wanted, request.producer_id_filters, request.duration_filter):
-        if matches is None or matches(found.transactional_id):
-            response.transaction_states.append(
-                TransactionState(
-                    transactional_id=found.transactional_id,
-                    producer_id=found.producer_id,
-                    transaction_state=found.state,
-                )
-            )
+    found = transactions.list(wanted, request.producer_id_filters, request.duration_filter)
+    if request.transactional_id_pattern:
+        try:
+            found = await _named_like(NamePattern(request.transactional_id_pattern), found)
+        except InvalidPattern:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    response.transaction_states = [
+        TransactionState(
+            transactional_id=each.transactional_id, producer_id=each.producer_id, transaction_state=each.state
+        )
+        for each in found
+    ]
     return response
+
+
+async def _named_like(pattern: NamePattern, found: Sequence[TransactionListing]) -> list[TransactionListing]:
+    """Ids may be many and long: other clients are served in between."""
+    matching: list[TransactionListing] = []
+    left = _MATCH_CHARS
+    for each in found:
+        if pattern.matches(each.transactional_id):
+            matching.append(each)
+        left -= len(each.transactional_id)
+        if left < 0:
+            left = _MATCH_CHARS
+            await asyncio.sleep(0)
+    return matching

@@ -1,19 +1,24 @@
-"""Topic patterns: regular expressions in RE2's manner, matched in time linear in the name.
+"""Patterns over names: regular expressions in RE2's manner, matched in time linear in the name.
 
-Kafka matches a consumer group's subscription pattern with RE2J. Python's `re` backtracks: `(a+)+b` against thirty a's
-would stop the event loop, and no check of the text tells all such patterns apart. So a pattern is compiled to a
-nondeterministic automaton whose state *sets* are followed one character at a time, and remembered (a lazy DFA).
+For every pattern that a client may give: Kafka matches the subscription of a consumer group and the filter of
+ListTransactions with RE2J. Python's `re` backtracks: `(a+)+b` against thirty a's would stop the event loop, and no check
+of the text tells all such patterns apart. So a pattern is compiled to a nondeterministic automaton whose state *sets* are
+followed one character at a time, and remembered (a lazy DFA).
 
 Supported: literals, `.`, classes with ranges, negation and `\\d \\w \\s`, groups (also `(?:…)`, `(?P<n>…)`, `(?<n>…)`),
 `|`, `* + ?` and `{n}`, `{n,}`, `{n,m}` (lazy forms too, which match the same names), `^ $ \\A \\z`, `\\` escapes, and the flag
-`(?i)` or `(?s)` at the start. A name must match as a whole. Not supported, as in RE2: back-references and look-around.
+`(?i)` or `(?s)` at the start. A name must match as a whole, or `anywhere`. Not supported, as in RE2: back-references and
+look-around.
 
 Bounds: `max_chars` of text, `_MAX_STATES` after repeats are written out, `_MAX_DEPTH` of nesting, `_MAX_SETS` remembered.
+Linear can still be long where every character meets thousands of states, as in `.*a.{900}`: so many may be visited,
+`_MAX_VISITS`, in following sets that are not remembered; beyond it a pattern is too costly. Ordinary patterns have a
+few dozen sets, which a few names teach.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,12 +26,17 @@ _MAX_STATES = 5_000
 _MAX_DEPTH = 50
 _MAX_REPEAT = 1_000
 _MAX_SETS = 10_000  # (state set, character) steps kept; when full, start over
+_MAX_VISITS = 1_000_000  # of states, some tenths of a second
 
 CharTest = Callable[[str], bool]
 
 
 class InvalidPattern(ValueError):
     """The text is not a pattern that we match; says why and where."""
+
+
+class CostlyPattern(InvalidPattern):
+    """Matching these names with it would take too long."""
 
 
 @dataclass(slots=True)
@@ -49,12 +59,15 @@ class _Node(NamedTuple):
     at: str = ""
 
 
-class TopicPattern:
-    def __init__(self, text: str, max_chars: int = 1_000) -> None:
+class NamePattern:
+    def __init__(self, text: str, max_chars: int = 1_000, *, anywhere: bool = False) -> None:
         if len(text) > max_chars:
             raise InvalidPattern(f"pattern has {len(text)} characters, at most {max_chars} are taken")
         self.text = text
         node = _Parser(text).parse()
+        if anywhere:
+            anything = _Node("repeat", parts=(_Node("char", lambda c: True),), low=0, high=None)
+            node = _Node("cat", parts=(anything, node, anything))
         self._states: list[_State] = []
         self._compiled = 0
         self._accept = self._state(_State())
@@ -62,9 +75,15 @@ class TopicPattern:
         self._initial = self._closure([self._start], at_start=True, at_end=False)
         self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
         self._ends: dict[frozenset[int], bool] = {}
+        self._visits_left = _MAX_VISITS
+
+    def select(self, names: Iterable[str]) -> frozenset[str]:
+        """The names that match. Raises CostlyPattern when it takes too long to tell, for all of them together."""
+        self._visits_left = _MAX_VISITS
+        return frozenset(filter(self.matches, names))
 
     def matches(self, name: str) -> bool:
-        """Does the whole name match?"""
+        """Does the name match? Raises CostlyPattern when this pattern has taken too long, since `select` or in all."""
         if not name:
             return self._accept in self._closure([self._start], at_start=True, at_end=True)
         current = self._initial
@@ -90,7 +109,11 @@ class TopicPattern:
             state = self._states[number]
             if state.test is not None and state.test(character):
                 reached += state.next
-        return self._closure(reached, at_start=False, at_end=False)
+        following = self._closure(reached, at_start=False, at_end=False)
+        self._visits_left -= len(current) + len(following)
+        if self._visits_left < 0:
+            raise CostlyPattern(f"matching {self.text!r} takes too long")
+        return following
 
     def _closure(self, numbers: list[int] | frozenset[int], *, at_start: bool, at_end: bool) -> frozenset[int]:
         """Everything reachable by free moves. An unmet `$` stays in the set, for the end of the name to decide."""
