@@ -128,16 +128,16 @@ class Broker:
             if config.kafka_port is not None:
                 self._kafka = KafkaServer(core)
                 host, port = await self._kafka.start(config.host, config.kafka_port)
-                core.listeners["kafka"] = (config.advertised_host or _WILDCARDS.get(host, host), port)
-                self._addresses["kafka"] = f"{_WILDCARDS.get(host, host)}:{port}"
+                core.listeners["kafka"] = (config.advertised_host or "", port)
+                self._addresses["kafka"] = _local_address(host, port)
             if config.amqp_port is not None:
                 from trunkline.protocols.amqp.limits import AmqpLimits
                 from trunkline.protocols.amqp.server import AmqpServer
 
                 self._amqp = AmqpServer(core, AmqpLimits(max_message_bytes=config.max_message_bytes))
                 host, port = await self._amqp.start(config.host, config.amqp_port)
-                core.listeners["amqp"] = (config.advertised_host or _WILDCARDS.get(host, host), port)
-                self._addresses["amqp"] = f"{_WILDCARDS.get(host, host)}:{port}"
+                core.listeners["amqp"] = (config.advertised_host or "", port)
+                self._addresses["amqp"] = _local_address(host, port)
             if config.mqtt_port is not None or config.mqtt_ws_port is not None:
                 await self._start_mqtt(core)
         except BaseException:
@@ -154,8 +154,8 @@ class Broker:
         for name, wanted in (("mqtt", config.mqtt_port), ("mqtt-ws", config.mqtt_ws_port)):
             if wanted is not None:
                 host, port = await self._mqtt.listen(config.host, wanted, websocket=name == "mqtt-ws")
-                core.listeners[name] = (config.advertised_host or _WILDCARDS.get(host, host), port)
-                self._addresses[name] = f"{_WILDCARDS.get(host, host)}:{port}"
+                core.listeners[name] = (config.advertised_host or "", port)
+                self._addresses[name] = _local_address(host, port)
 
     async def stop(self) -> None:
         """Close the listeners, then the log, marking the shutdown as clean."""
@@ -246,6 +246,12 @@ async def _serve(config: Config, announce: Callable[[Mapping[str, str]], None] |
         await stop.wait()
         settling.cancel()
         logger.info("shutting down")
+
+
+def _local_address(host: str, port: int) -> str:
+    """Where a listener is found from this machine."""
+    host = _WILDCARDS.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _settle() -> None:

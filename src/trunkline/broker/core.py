@@ -64,7 +64,8 @@ class BrokerCore:
         if with_messaging:
             self._make_messaging()
         self.cluster_id = ""
-        self.listeners: dict[str, tuple[str, int]] = {}  # listener name -> the address that clients are told
+        # Listener name -> the host and port that clients are told; "" for the host that their connection came in on.
+        self.listeners: dict[str, tuple[str, int]] = {}
         self.unsent_bytes = 0  # kept by the servers: what slow clients have not taken yet
         self._tasks: list[asyncio.Task[None]] = []
 

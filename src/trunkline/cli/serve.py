@@ -17,8 +17,10 @@ from pathlib import Path
 
 import click
 
+from trunkline.cli.addresses import WILDCARDS, machine_addresses
 from trunkline.cli.errors import CommandError
 from trunkline.cli.options import config_file_of, parse_pairs
+from trunkline.client.connection import join_address
 from trunkline.config import SETTINGS, Config, ConfigError, Setting, load
 from trunkline.log.errors import DataDirectoryInUse, StorageFailure
 
@@ -122,7 +124,10 @@ def serve(
 def banner(config: Config, addresses: Mapping[str, str]) -> str:
     """Where everything is, and what to type first."""
     width = max([len("data"), *map(len, addresses)])
-    lines = [f"  {click.style(name.ljust(width), fg='cyan')}  {address}" for name, address in addresses.items()]
+    lines = [
+        f"  {click.style(name.ljust(width), fg='cyan')}  {_reachable(config, address)}"
+        for name, address in addresses.items()
+    ]
     lines.append(f"  {click.style('data'.ljust(width), fg='cyan')}  {config.data.resolve()}")
     kafka = addresses.get("kafka")
     if kafka is not None:
@@ -135,6 +140,17 @@ def banner(config: Config, addresses: Mapping[str, str]) -> str:
         ]
     head = click.style("Trunkline is ready.", fg="green", bold=True) + " Ctrl-C stops it."
     return "\n".join([head, *lines])
+
+
+def _reachable(config: Config, address: str) -> str:
+    """Where clients find a listener: all addresses of this machine if it listens on all of them."""
+    host, _, port = address.rpartition(":")
+    hosts = [host]
+    if config.host in WILDCARDS:
+        hosts += machine_addresses(ipv6=":" in config.host)
+    if config.advertised_host is not None:
+        hosts.append(config.advertised_host)
+    return ", ".join(join_address(each.strip("[]"), int(port)) for each in dict.fromkeys(hosts))
 
 
 def _command() -> str:

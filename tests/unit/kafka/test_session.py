@@ -54,7 +54,7 @@ class Client:
         self.sent: list[bytes] = []
         self.closed = False
         self.arrived = asyncio.Event()
-        self.session = Session(broker, FetchSessions(), "127.0.0.1", send=self._take, ready=lambda: None)
+        self.session = Session(broker, FetchSessions(), "127.0.0.1", "127.0.0.1", send=self._take, ready=lambda: None)
         self._correlation_id = 0
 
     def _take(self, buffers: Buffers | None) -> None:

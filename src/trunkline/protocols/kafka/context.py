@@ -18,9 +18,16 @@ class Context:
     broker: BrokerCore
     client_id: str
     client_host: str
+    local_host: str  # ours, as the client reached it
     api_key: int
     version: int
     fetch_sessions: FetchSessions
     # To be called when everything is done that a later request on this connection could notice, if that is before the
     # answer: the later ones may begin then.
     took_effect: Callable[[], None]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where this client is told to find the broker: the address that is configured, else the one that it found."""
+        host, port = self.broker.listeners["kafka"]
+        return host or self.local_host, port

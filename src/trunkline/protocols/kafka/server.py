@@ -77,6 +77,11 @@ class KafkaServer:
             await self._server.wait_closed()
 
 
+def _host(address: object) -> str:
+    """The host of a socket's address; of an IPv4 client on an IPv6 socket, in IPv4's form."""
+    return str(address[0]).removeprefix("::ffff:") if isinstance(address, tuple) else "unknown"
+
+
 class Connection(asyncio.BufferedProtocol):
     """One client. Bytes in, frames to the session; buffers from the session, bytes out."""
 
@@ -113,9 +118,8 @@ class Connection(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer = transport.get_extra_info("peername")
-        host = str(peer[0]) if isinstance(peer, tuple) else "unknown"
-        self._session = Session(server.broker, server.fetch_sessions, host, send=self._send, ready=self._ready)
+        client, local = (_host(transport.get_extra_info(name)) for name in ("peername", "sockname"))
+        self._session = Session(server.broker, server.fetch_sessions, client, local, send=self._send, ready=self._ready)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)

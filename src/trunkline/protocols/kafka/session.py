@@ -83,12 +83,14 @@ class Session:
         broker: BrokerCore,
         fetch_sessions: FetchSessions,
         client_host: str,
+        local_host: str,
         *,
         send: Callable[[Buffers | None], None],
         ready: Callable[[], None],
     ) -> None:
         self.broker = broker
         self.client_host = client_host
+        self.local_host = local_host
         self._fetch_sessions = fetch_sessions
         self._send = send
         self._ready = ready
@@ -132,6 +134,7 @@ class Session:
             self.broker,
             header.client_id or "",
             self.client_host,
+            self.local_host,
             header.api_key,
             version,
             self._fetch_sessions,

@@ -68,7 +68,7 @@ _NO_AUTHORIZER = "No Authorizer is configured."
 
 
 async def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    host, port = context.broker.listeners["kafka"]
+    host, port = context.address
     node_id = context.broker.settings.node_id
     response = FindCoordinatorResponse()
     code, message = ErrorCode.NONE, None
@@ -90,7 +90,7 @@ async def find_coordinator(context: Context, request: FindCoordinatorRequest) ->
 
 async def describe_cluster(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
     broker = context.broker
-    host, port = broker.listeners["kafka"]
+    host, port = context.address
     if request.endpoint_type != 1:
         return DescribeClusterResponse(
             error_code=ErrorCode.INVALID_REQUEST,

@@ -124,10 +124,10 @@ def _topic_entry(config: TopicConfig, setting: Setting, *, synonyms: bool) -> De
 
 def _broker_entries(context: Context) -> Iterator[DescribeConfigsResourceResult]:
     broker = context.broker
-    host, port = broker.listeners["kafka"]
+    host, port = context.address
     limits = broker.limits
     rows = [
-        ("advertised.listeners", "string", f"PLAINTEXT://{host}:{port}", "The address that clients are told."),
+        ("advertised.listeners", "string", f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}", "The address that clients are told."),
         ("auto.create.topics.enable", "boolean", str(broker.settings.auto_create_topics).lower(), "Whether a topic is created when a client first names it."),
         ("broker.id", "int", str(broker.settings.node_id), "This broker's number."),
         ("fetch.max.bytes", "int", str(limits.fetch_max_bytes), "Largest fetch response."),

@@ -73,7 +73,7 @@ class RefusedError(Exception):
 
 async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
     broker = context.broker
-    host, port = broker.listeners["kafka"]
+    host, port = context.address
     response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=broker.settings.node_id, host=host, port=port)],
         cluster_id=broker.cluster_id,
