@@ -43,15 +43,41 @@ def _one_of(*words: str) -> Callable[[str], None]:
 
 def _some_of(*words: str) -> Callable[[str], None]:
     def check(text: str) -> None:
-        given = [word.strip() for word in text.split(",")]
-        if not text or any(word not in words for word in given):
+        if any(word not in words for word in words_of(text)):
             raise ValueError(f"must be a comma-separated list of {', '.join(words)}")
 
     return check
 
 
-def _anything(_: str) -> None:
-    return None
+def _number_or(special: int, low: int, high: int) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        if int(text) != special and not low <= int(text) <= high:
+            raise ValueError(f"must be between {low} and {high}, or {special}")
+
+    return check
+
+
+def _replicas(text: str) -> None:
+    """Kafka's form for throttled replicas: all of them, or partition and broker of each."""
+    given = words_of(text)
+    pairs = [word.split(":") for word in given]
+    if given != ["*"] and not all(len(pair) == 2 and all(map(_is_number, pair)) for pair in pairs):
+        raise ValueError("must be * or a list of partition:broker, as in 0:1,1:1")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _no_tiers(text: str) -> None:
+    _boolean(text)
+    if text == "true":
+        raise ValueError("records are not moved to another tier here")
+
+
+def words_of(text: str) -> list[str]:
+    """The members of a setting whose kind is list."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 _boolean = _one_of("true", "false")
@@ -59,14 +85,21 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
 _LIST = (
-    Setting("cleanup.policy", "list", "delete", _some_of("delete", "compact"), "What becomes of old segments: deleted, compacted by key, or both."),
+    Setting("cleanup.policy", "list", "delete", _some_of("delete", "compact"), "What becomes of old segments: deleted, compacted by key, both, or nothing if it is empty."),
+    Setting("compression.gzip.level", "int", "-1", _number_or(-1, 1, 9), "Kept for clients that set it."),
+    Setting("compression.lz4.level", "int", "9", _number(1, 17), "Kept for clients that set it."),
     Setting("compression.type", "string", "producer", _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"), "The final compression; `producer` keeps what was sent."),
+    Setting("compression.zstd.level", "int", "3", _number(-131072, 22), "Kept for clients that set it."),
     Setting("delete.retention.ms", "long", str(_DAY_MS), _number(0, LONG_MAX), "How long a tombstone stays in a compacted topic."),
     Setting("file.delete.delay.ms", "long", "60000", _number(0, LONG_MAX), "How long a removed segment's file stays on disk."),
     Setting("flush", "string", "acks", _one_of("acks", "os", "interval", "commit"), "When an append counts as stored: `acks` as the producer asks, `os` once written, `interval` by flush.messages and flush.ms, `commit` always fsynced."),
     Setting("flush.messages", "long", str(LONG_MAX), _number(1, LONG_MAX), "Records between two forced fsyncs."),
     Setting("flush.ms", "long", str(LONG_MAX), _number(0, LONG_MAX), "Longest time that a record waits for an fsync."),
+    Setting("follower.replication.throttled.replicas", "list", "", _replicas, "Kept for tools that set it; an embedded log has one replica."),
     Setting("index.interval.bytes", "int", "4096", _number(0, INT_MAX), "Bytes of log per index entry."),
+    Setting("leader.replication.throttled.replicas", "list", "", _replicas, "Kept for tools that set it; an embedded log has one replica."),
+    Setting("local.retention.bytes", "long", "-2", _number(-2, LONG_MAX), "Kept for clients that set it; everything is local."),
+    Setting("local.retention.ms", "long", "-2", _number(-2, LONG_MAX), "Kept for clients that set it; everything is local."),
     Setting("max.compaction.lag.ms", "long", str(LONG_MAX), _number(1, LONG_MAX), "Longest time that a record may stay uncompacted."),
     Setting("max.message.bytes", "int", "1048588", _number(0, INT_MAX), "Largest record batch."),
     Setting("message.timestamp.after.max.ms", "long", str(_HOUR_MS), _number(0, LONG_MAX), "How far a timestamp may lie ahead of the broker's clock."),
@@ -76,6 +109,9 @@ _LIST = (
     Setting("min.compaction.lag.ms", "long", "0", _number(0, LONG_MAX), "Shortest time that a record stays uncompacted."),
     Setting("min.insync.replicas", "int", "1", _number(1, INT_MAX), "Kept for clients that set it; an embedded log has one replica."),
     Setting("preallocate", "boolean", "false", _boolean, "Kept for clients that set it."),
+    Setting("remote.log.copy.disable", "boolean", "false", _boolean, "Kept for clients that set it."),
+    Setting("remote.log.delete.on.disable", "boolean", "false", _boolean, "Kept for clients that set it."),
+    Setting("remote.storage.enable", "boolean", "false", _no_tiers, "There is no other tier: only false is taken."),
     Setting("retention.bytes", "long", "-1", _number(-1, LONG_MAX), "Size at which a partition drops its oldest segments; -1 for no limit."),
     Setting("retention.ms", "long", str(7 * _DAY_MS), _number(-1, LONG_MAX), "Age at which a segment is dropped; -1 for never."),
     Setting("segment.bytes", "int", str(1 << 30), _number(14, INT_MAX), "Size at which a segment is rolled."),
@@ -97,7 +133,7 @@ class TopicConfig:
         self.defaults: Mapping[str, str] = MappingProxyType(dict(defaults or {}))
         for name, value in {**self.defaults, **self.overrides}.items():
             check_setting(name, value)
-        policy = {word.strip() for word in self.value("cleanup.policy").split(",")}
+        policy = words_of(self.value("cleanup.policy"))
         self.compacted = "compact" in policy
         self.deleted = "delete" in policy
         self.compression_type = self.value("compression.type")

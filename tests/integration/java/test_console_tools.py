@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,10 @@ CONFIGS = "kafka.admin.ConfigCommand"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 
@@ -97,6 +103,65 @@ def test_kafka_configs_alters_and_describes(broker: RunningBroker, unique: Uniqu
     described = tool(broker, CONFIGS, *entity, "--describe")
     assert "cleanup.policy=compact" in described
     assert "segment.ms=60000" in described
+
+
+def test_kafka_configs_knows_groups(broker: RunningBroker, unique: Unique) -> None:
+    entity = ("--entity-type", "groups", "--entity-name", unique("group"))
+    tool(broker, CONFIGS, *entity, "--alter", "--add-config", "consumer.session.timeout.ms=50000")
+    described = tool(broker, CONFIGS, *entity, "--describe")
+    assert "consumer.session.timeout.ms=50000" in described
+    tool(broker, CONFIGS, *entity, "--alter", "--delete-config", "consumer.session.timeout.ms")
+    assert "consumer.session.timeout.ms=50000" not in tool(broker, CONFIGS, *entity, "--describe")
+
+
+@pytest.mark.ours_only("names our own loggers")
+def test_kafka_configs_knows_loggers(broker: RunningBroker) -> None:
+    entity = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    logger = "trunkline.protocols.kafka.server"
+    assert f"{logger}=INFO" in tool(broker, CONFIGS, *entity, "--describe")
+    tool(broker, CONFIGS, *entity, "--alter", "--add-config", f"{logger}=ERROR")
+    assert f"{logger}=ERROR" in tool(broker, CONFIGS, *entity, "--describe")
+    tool(broker, CONFIGS, *entity, "--alter", "--delete-config", logger)
+    assert f"{logger}=INFO" in tool(broker, CONFIGS, *entity, "--describe")
+
+
+def test_kafka_configs_shows_the_broker(broker: RunningBroker) -> None:
+    shown = tool(broker, CONFIGS, "--entity-type", "brokers", "--entity-name", "1", "--describe", "--all")
+    for setting in (
+        "default.replication.factor=1",
+        "log.dirs=/",
+        "num.partitions=1",
+        "offsets.topic.replication.factor=1",
+    ):
+        assert setting in shown
+
+
+def test_kafka_metadata_quorum_shows_a_quorum_of_one(broker: RunningBroker) -> None:
+    status = tool(broker, QUORUM, "describe", "--status")
+    assert re.search(r"LeaderId:\s+1\b", status)
+    assert re.search(r"MaxFollowerLag:\s+0\b", status)
+    assert re.search(
+        r"^1\s+\S+\s+\d+\s+0\s+\d+\s+\d+\s+Leader", tool(broker, QUORUM, "describe", "--replication"), re.MULTILINE
+    )
+
+
+def test_kafka_features_shows_and_asks_for_what_is_there(broker: RunningBroker) -> None:
+    assert re.search(r"Feature: group.version.*FinalizedVersionLevel: 1", tool(broker, FEATURES, "describe"))
+    assert "group.version" in tool(broker, FEATURES, "upgrade", "--feature", "group.version=1", "--dry-run")
+
+
+def test_kafka_reassign_partitions_finds_nothing_to_do(broker: RunningBroker, unique: Unique, tmp_path: Path) -> None:
+    topic = unique("tool")
+    tool(broker, TOPICS, "--create", "--topic", topic, "--partitions", "2")
+    path = json.loads(tool(broker, LOG_DIRS, "--describe", "--topic-list", topic).splitlines()[-1])
+    directory = path["brokers"][0]["logDirs"][0]["logDir"]
+    partitions = [{"topic": topic, "partition": index, "replicas": [1], "log_dirs": [directory]} for index in range(2)]
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    arguments = ("--reassignment-json-file", str(plan))
+    assert "Successfully started partition reassignments" in tool(broker, REASSIGN, *arguments, "--execute")
+    assert "is completed" in tool(broker, REASSIGN, *arguments, "--verify")
+    assert "No partition reassignments found." in tool(broker, REASSIGN, "--list")
 
 
 def test_kafka_transactions_lists(broker: RunningBroker, unique: Unique) -> None:

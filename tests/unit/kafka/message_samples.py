@@ -97,6 +97,8 @@ class Sampler:
         random = self._random
         if item.struct is not None:
             return self.struct(item.struct)
+        if item.type == "uint16":
+            return random.choice((0, 1, 9092, (1 << 16) - 1))
         if item.type in BITS:
             return self.integer(BITS[item.type], item.name)
         if item.type == "bool":

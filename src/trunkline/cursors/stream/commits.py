@@ -72,6 +72,7 @@ class OffsetCommits:
             records = [self._record(group_id, tp, value) for tp, value in accepted]
 
             def apply(position: int) -> None:
+                self._registry.adopt_offsets_of(group_id)
                 for index, (tp, value) in enumerate(accepted):
                     self._book.put_pending(producer_id, group_id, tp, value, position + index)
 
@@ -90,7 +91,8 @@ class OffsetCommits:
         if group is None:
             if generation >= 0:
                 raise GroupError(GroupErrorName.ILLEGAL_GENERATION, f"there is no group {group_id}")
-            group = self._registry.simple(group_id)
+            self._registry.check_room()  # it is made when the first of its offsets is stored
+            return
         group.check_commit(member_id, generation, instance_id, transactional=transactional)
 
     def _sift(self, entries: Sequence[OffsetEntry]) -> tuple[EntryResults, list[tuple[TopicPartition, OffsetValue]]]:

@@ -162,7 +162,7 @@ class ConsumerGroup:
         return self._result(member, member.assigned if tell else None)
 
     def _result(self, member: ConsumerMember, assignment: frozenset[TopicIdPartition] | None) -> HeartbeatResult:
-        interval_ms = self._runtime.limits.consumer_heartbeat_interval_ms
+        interval_ms = self._runtime.settings.heartbeat_interval_ms(self.group_id)
         return HeartbeatResult(member.member_id, member.epoch, interval_ms, assignment)
 
     def _joining(self, request: HeartbeatRequest) -> ConsumerMember:
@@ -375,7 +375,7 @@ class ConsumerGroup:
     # -- sessions ------------------------------------------------------------------------------------------------
 
     def _arm(self, member: ConsumerMember) -> None:
-        limit_ms = self._runtime.limits.consumer_session_timeout_ms
+        limit_ms = self._runtime.settings.session_timeout_ms(self.group_id)
         member.session = self._runtime.timers.reset(member.session, limit_ms, partial(self._expired, member))
 
     def _time_revocation(self, member: ConsumerMember) -> None:

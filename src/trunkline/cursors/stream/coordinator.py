@@ -39,9 +39,11 @@ from trunkline.cursors.stream.consumer_member import (
 )
 from trunkline.cursors.stream.descriptions import Description, GroupListing, describe, list_one
 from trunkline.cursors.stream.errors import GroupError, GroupErrorName
+from trunkline.cursors.stream.group_settings import GroupSettings, Overrides
 from trunkline.cursors.stream.journal import Journal
 from trunkline.cursors.stream.limits import GroupLimits
 from trunkline.cursors.stream.offsets import FetchedOffset, OffsetBook, OffsetEntry
+from trunkline.cursors.stream.records import group_settings_key, json_value
 from trunkline.cursors.stream.registry import GroupRegistry
 from trunkline.cursors.stream.runtime import GroupRuntime, GroupType
 from trunkline.cursors.stream.timers import Timers
@@ -57,7 +59,8 @@ class GroupCoordinator:
         self._limits = limits or GroupLimits()
         self._timers = Timers(clock)
         self._journal = Journal(store, clock, self._limits)
-        self._runtime = GroupRuntime(clock, self._timers, self._journal, self._limits, _random_id)
+        self.settings = GroupSettings(self._limits)
+        self._runtime = GroupRuntime(clock, self._timers, self._journal, self._limits, self.settings, _random_id)
         self._book = OffsetBook()
         self._groups = GroupRegistry(store, self._runtime)
         self._commits = OffsetCommits(store, self._runtime, self._groups, self._book)
@@ -143,7 +146,14 @@ class GroupCoordinator:
         )
         if member_id and self._groups.get(group_id) is None:
             raise GroupError(GroupErrorName.UNKNOWN_MEMBER_ID, f"there is no group {group_id}")
-        return await asyncio.shield(self._groups.classic_to_join(group_id).join(request))
+        is_new = self._groups.get(group_id) is None
+        try:
+            joining = self._groups.classic_to_join(group_id).join(request)
+        except GroupError:
+            if is_new:
+                self._groups.discard_unused(group_id)
+            raise
+        return await asyncio.shield(joining)
 
     async def sync(
         self,
@@ -205,6 +215,7 @@ class GroupCoordinator:
         """ConsumerGroupHeartbeat: join with epoch 0, leave with -1 (or -2, to come back), else stay."""
         self._check_ready()
         self._check_heartbeat(request)
+        is_new = self._groups.get(request.group_id) is None
         if request.member_epoch == JOIN_EPOCH:
             group = self._groups.consumer_to_join(request.group_id)
         else:
@@ -212,7 +223,12 @@ class GroupCoordinator:
             if known is None:
                 raise GroupError(GroupErrorName.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
             group = known
-        result = group.heartbeat(request)
+        try:
+            result = group.heartbeat(request)
+        except GroupError:
+            if is_new:
+                self._groups.discard_unused(request.group_id)
+            raise
         await self._stored(group)
         return result
 
@@ -357,6 +373,19 @@ class GroupCoordinator:
         """DeleteGroups, for one: only an empty group goes, with its offsets."""
         self._check_ready()
         await self._commits.delete_group(group_id)
+
+    async def configure(self, group_id: str, overrides: Overrides, *, validate_only: bool = False) -> None:
+        """Give a group, which need not be there yet, these settings of its own and no others."""
+        self._check_ready()
+        self._check_group_id(group_id)
+        self.settings.check(overrides)
+        known = self.settings.groups()
+        if overrides and group_id not in known and len(known) >= self._limits.max_groups:
+            raise GroupError(GroupErrorName.GROUP_MAX_SIZE_REACHED, "too many groups have settings of their own")
+        if not validate_only:
+            value = json_value(dict(overrides)) if overrides else None
+            record = (group_settings_key(group_id), value)
+            await asyncio.shield(self._journal.write([record], lambda _: self.settings.put(group_id, overrides)))
 
     # -- checks --------------------------------------------------------------------------------------------------
 

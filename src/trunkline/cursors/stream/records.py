@@ -10,6 +10,7 @@ Every key starts with an int16 that says what it is; strings are int16 length + 
                int32 session timeout, bytes subscription, bytes assignment
     key 100    group                                   a consumer-protocol group, JSON (ours)
     key 101    group, member id                        a member of one, JSON (ours)
+    key 102    group                                   settings of a group, by name, JSON (ours)
 
 A null value deletes. Older value versions of offsets (0-2) and of groups (0-2) are read, never written. What cannot be
 read raises `UnreadableRecord`; the replay reports it and goes on, as one bad record must not keep all groups away.
@@ -25,6 +26,7 @@ OFFSET_KEY_VERSION = 1
 CLASSIC_KEY_VERSION = 2
 CONSUMER_GROUP_KEY_VERSION = 100
 CONSUMER_MEMBER_KEY_VERSION = 101
+GROUP_SETTINGS_KEY_VERSION = 102
 OFFSET_VALUE_VERSION = 3
 CLASSIC_VALUE_VERSION = 3
 
@@ -59,7 +61,11 @@ class ConsumerMemberKey(NamedTuple):
     member_id: str
 
 
-Key = OffsetKey | ClassicKey | ConsumerGroupKey | ConsumerMemberKey
+class GroupSettingsKey(NamedTuple):
+    group_id: str
+
+
+Key = OffsetKey | ClassicKey | ConsumerGroupKey | ConsumerMemberKey | GroupSettingsKey
 
 
 class OffsetValue(NamedTuple):
@@ -148,6 +154,10 @@ def consumer_member_key(group_id: str, member_id: str) -> bytes:
     return _INT16.pack(CONSUMER_MEMBER_KEY_VERSION) + _text(group_id) + _text(member_id)
 
 
+def group_settings_key(group_id: str) -> bytes:
+    return _INT16.pack(GROUP_SETTINGS_KEY_VERSION) + _text(group_id)
+
+
 def json_value(value: JsonObject) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -210,6 +220,8 @@ def read_key(data: bytes) -> Key:
             return ConsumerGroupKey(reader.text())
         if version == CONSUMER_MEMBER_KEY_VERSION:
             return ConsumerMemberKey(reader.text(), reader.text())
+        if version == GROUP_SETTINGS_KEY_VERSION:
+            return GroupSettingsKey(reader.text())
     except UnicodeDecodeError as error:
         raise UnreadableRecord(str(error)) from None
     raise UnreadableRecord(f"key version {version}")

@@ -22,6 +22,7 @@ from trunkline.cursors.stream.records import (
     ClassicKey,
     ConsumerGroupKey,
     ConsumerMemberKey,
+    GroupSettingsKey,
     JsonObject,
     OffsetKey,
     UnreadableRecord,
@@ -76,7 +77,7 @@ class GroupRegistry:
         if isinstance(group, ConsumerGroup):
             return group
         if group is None:
-            self._check_room()
+            self.check_room()
         elif not group.is_empty:
             raise GroupError(GroupErrorName.GROUP_ID_NOT_FOUND, f"{group_id} uses the classic protocol")
         consumer = ConsumerGroup(group_id, self._runtime, self._store.topics(), group.generation if group else 0)
@@ -88,12 +89,12 @@ class GroupRegistry:
         return consumer
 
     def simple(self, group_id: str) -> ClassicGroup:
-        """A classic group without members, made when offsets are committed to a new id or a member is about to join."""
+        """A classic group without members, made when a member is about to join."""
         group = self._groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return group
         assert group is None
-        self._check_room()
+        self.check_room()
         created = self._groups[group_id] = ClassicGroup(group_id, self._runtime)
         return created
 
@@ -110,11 +111,17 @@ class GroupRegistry:
         if group_id not in self._groups:
             self._groups[group_id] = ClassicGroup(group_id, self._runtime)
 
+    def discard_unused(self, group_id: str) -> None:
+        """The request that a group was made for is refused: nothing of it is in the log yet."""
+        group = self._groups.get(group_id)
+        if group is not None and group.is_empty:
+            del self._groups[group_id]
+
     def drop(self, group_id: str) -> list[tuple[bytes, bytes | None]]:
         """Forget an empty group; returns the tombstones that make it so in the log."""
         return list(self._groups.pop(group_id).die())
 
-    def _check_room(self) -> None:
+    def check_room(self) -> None:
         limit = self._runtime.limits.max_groups
         if len(self._groups) >= limit:
             raise GroupError(GroupErrorName.GROUP_MAX_SIZE_REACHED, f"the broker holds {limit} groups, its most")
@@ -123,8 +130,17 @@ class GroupRegistry:
 
     async def replay(self, book: OffsetBook) -> None:
         fold = _Fold(book)
+        settings = self._runtime.settings
         async for header, batch in self._runtime.journal.replay():
             fold.add(header, batch)
+        for group_id, overrides in fold.settings.items():
+            own = {name: str(value) for name, value in overrides.items()}
+            try:
+                settings.check(own)
+            except GroupError as error:
+                _LOG.error("the settings of group %s are left out: %s", group_id, error)
+                continue
+            settings.put(group_id, own)
         for group_id, value in fold.consumer_groups():
             group = ConsumerGroup(group_id, self._runtime, self._store.topics())
             try:
@@ -152,6 +168,7 @@ class _Fold:
         self.classic: dict[str, tuple[bytes, int]] = {}
         self.consumer: dict[str, tuple[JsonObject, int]] = {}
         self.members: dict[str, dict[str, JsonObject]] = {}
+        self.settings: dict[str, JsonObject] = {}
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
         if header.control:
@@ -181,6 +198,8 @@ class _Fold:
                 self.consumer.pop(key.group_id, None)
             else:
                 self.consumer[key.group_id] = (read_json_value(value), record.offset)
+        elif isinstance(key, GroupSettingsKey):
+            self.settings[key.group_id] = {} if value is None else read_json_value(value)
         elif isinstance(key, ConsumerMemberKey):
             members = self.members.setdefault(key.group_id, {})
             if value is None:

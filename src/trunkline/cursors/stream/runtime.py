@@ -1,4 +1,4 @@
-"""What every group needs from its surroundings: time, timers, the journal, limits and a source of ids."""
+"""What every group needs from its surroundings: time, timers, the journal, limits, settings and a source of ids."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from trunkline.clock import Clock
+from trunkline.cursors.stream.group_settings import GroupSettings
 from trunkline.cursors.stream.journal import Journal
 from trunkline.cursors.stream.limits import GroupLimits
 from trunkline.cursors.stream.timers import Timers
@@ -22,4 +23,5 @@ class GroupRuntime(NamedTuple):
     timers: Timers
     journal: Journal
     limits: GroupLimits
+    settings: GroupSettings
     new_id: Callable[[], str]

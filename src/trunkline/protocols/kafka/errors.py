@@ -98,6 +98,7 @@ class ErrorCode(IntEnum):
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
+    INVALID_UPDATE_VERSION = 95
     FEATURE_UPDATE_FAILED = 96
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
@@ -111,6 +112,14 @@ class ErrorCode(IntEnum):
     UNKNOWN_SUBSCRIPTION_ID = 117
     TRANSACTION_ABORTABLE = 120
     INVALID_REGULAR_EXPRESSION = 128
+
+
+class RefusedError(Exception):
+    """An admin request that is refused for a reason the log knows nothing of; `name` is Kafka's name for it."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.name = code.name
 
 
 # Subclasses before their bases: the first match wins.

@@ -17,7 +17,7 @@ from trunkline.protocols.kafka.messages.api_versions import (
 )
 
 # (feature, highest level): KIP-848 groups, and transactions with KIP-890's implicit partitions.
-_FEATURES = (("group.version", 1), ("transaction.version", 2))
+FEATURES = {"group.version": 1, "transaction.version": 2}
 
 
 @cache
@@ -32,10 +32,13 @@ def _api_keys() -> tuple[ApiVersion, ...]:
 async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=list(_api_keys()),
-        supported_features=[SupportedFeatureKey(name=name, min_version=0, max_version=top) for name, top in _FEATURES],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=0, max_version=top) for name, top in FEATURES.items()
+        ],
         finalized_features_epoch=0,
         finalized_features=[
-            FinalizedFeatureKey(name=name, min_version_level=top, max_version_level=top) for name, top in _FEATURES
+            FinalizedFeatureKey(name=name, min_version_level=top, max_version_level=top)
+            for name, top in FEATURES.items()
         ],
     )
 

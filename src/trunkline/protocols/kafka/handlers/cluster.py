@@ -4,11 +4,13 @@ embedded broker answers to requests about replication, quotas and access control
 from __future__ import annotations
 
 from trunkline.broker import guard
+from trunkline.broker.core import TOPOLOGY
 from trunkline.broker.guard import Operation
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.kafka.context import Context
 from trunkline.protocols.kafka.errors import ErrorCode, code_of
+from trunkline.protocols.kafka.handlers.api_versions import FEATURES
 from trunkline.protocols.kafka.handlers.topics import CLUSTER_OPERATIONS
 from trunkline.protocols.kafka.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -16,6 +18,12 @@ from trunkline.protocols.kafka.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
+)
+from trunkline.protocols.kafka.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
 )
 from trunkline.protocols.kafka.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from trunkline.protocols.kafka.messages.delete_acls import (
@@ -47,6 +55,15 @@ from trunkline.protocols.kafka.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from trunkline.protocols.kafka.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionData,
+    ReplicaState,
+    TopicData,
+)
 from trunkline.protocols.kafka.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -62,8 +79,18 @@ from trunkline.protocols.kafka.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from trunkline.protocols.kafka.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 
 _GROUP, _TRANSACTION = 0, 1
+_METADATA_TOPIC = "__cluster_metadata"
+_QUORUM_EPOCH = 1
+_UPGRADE_TYPES = frozenset({1, 2, 3})  # upgrade, safe downgrade, unsafe downgrade
+_DOWNGRADES = frozenset({2, 3})
 _NO_AUTHORIZER = "No Authorizer is configured."
 
 
@@ -124,6 +151,21 @@ async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -
     return response
 
 
+async def alter_replica_log_dirs(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    """There is one directory, in which every partition is already."""
+    known = {directory.path for directory in await context.broker.store.directories()}
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            answer = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
+            for index in topic.partitions:
+                code = ErrorCode.NONE if directory.path in known else ErrorCode.LOG_DIR_NOT_FOUND
+                if not _hosts(context, topic.name, index):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                answer.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
 async def describe_producers(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
     response = DescribeProducersResponse()
     for topic in request.topics:
@@ -156,6 +198,69 @@ async def describe_producers(context: Context, request: DescribeProducersRequest
 # -- one broker, one replica, no authorizer ----------------------------------------------------------------------
 
 
+async def describe_quorum(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """Kafka keeps its metadata in the log of a quorum. Ours is `__topology`, and the quorum is this broker."""
+    broker = context.broker
+    node_id, (host, port) = broker.settings.node_id, context.address
+    response = DescribeQuorumResponse()
+    for topic in request.topics:
+        answer = TopicData(topic_name=topic.topic_name)
+        response.topics.append(answer)
+        for part in topic.partitions:
+            found = PartitionData(partition_index=part.partition_index, error_message="")
+            answer.partitions.append(found)
+            if (topic.topic_name, part.partition_index) != (_METADATA_TOPIC, 0):
+                found.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                found.error_message = "This server does not host this topic-partition."
+                continue
+            end, now_ms = broker.store.bounds(TOPOLOGY).high_watermark, broker.clock.wall_ms()
+            found.leader_id, found.leader_epoch, found.high_watermark = node_id, _QUORUM_EPOCH, end
+            found.current_voters = [
+                ReplicaState(
+                    replica_id=node_id,
+                    log_end_offset=end,
+                    last_fetch_timestamp=now_ms,
+                    last_caught_up_timestamp=now_ms,
+                )
+            ]
+            response.nodes = [Node(node_id=node_id, listeners=[Listener(name="CONTROLLER", host=host, port=port)])]
+    return response
+
+
+async def update_features(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    """What this broker can do is on, and stays on: only asking for what is so already succeeds."""
+    for update in request.feature_updates:
+        objection = _feature_objection(context, update)
+        if objection is not None:
+            code, why = objection
+            message = f"Invalid update version {update.max_version_level} for feature {update.feature}. {why}"
+            return UpdateFeaturesResponse(
+                error_code=code,
+                error_message=f"The update failed for all features since the following feature had an error: {message}",
+            )
+    return UpdateFeaturesResponse(
+        results=[UpdatableFeatureResult(feature=update.feature) for update in request.feature_updates]
+    )
+
+
+def _feature_objection(context: Context, update: FeatureUpdateKey) -> tuple[ErrorCode, str] | None:
+    top = FEATURES.get(update.feature)
+    node_id = context.broker.settings.node_id
+    downgrade = update.allow_downgrade if context.version == 0 else update.upgrade_type in _DOWNGRADES
+    if top is None:
+        return ErrorCode.INVALID_UPDATE_VERSION, f"Local controller {node_id} does not support this feature."
+    if not 0 <= update.max_version_level <= top:
+        return ErrorCode.INVALID_UPDATE_VERSION, f"Local controller {node_id} only supports versions 0-{top}"
+    if context.version >= 1 and update.upgrade_type not in _UPGRADE_TYPES:
+        return ErrorCode.INVALID_UPDATE_VERSION, "The controller does not support the given upgrade type."
+    if update.max_version_level == top:
+        return None
+    if not downgrade:
+        why = "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+        return ErrorCode.INVALID_UPDATE_VERSION, why
+    return ErrorCode.FEATURE_UPDATE_FAILED, "This broker's features cannot be switched off."
+
+
 async def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """The one replica is the leader already."""
     response = ElectLeadersResponse()
@@ -169,7 +274,12 @@ async def elect_leaders(context: Context, request: ElectLeadersRequest) -> Elect
         for index in topic.partitions:
             known = info is not None and 0 <= index < info.partitions
             code = ErrorCode.ELECTION_NOT_NEEDED if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answer.partition_result.append(PartitionResult(partition_id=index, error_code=code))
+            message = (
+                "Leader election not needed for topic partition."
+                if known
+                else f"No such partition as {topic.topic}-{index}"
+            )
+            answer.partition_result.append(PartitionResult(partition_id=index, error_code=code, error_message=message))
     return response
 
 
@@ -196,10 +306,14 @@ async def alter_partition_reassignments(
     return response
 
 
-def _reassignment(context: Context, topic: str, part: ReassignablePartition) -> tuple[ErrorCode, str | None]:
+def _hosts(context: Context, topic: str, partition: int) -> bool:
     info = context.broker.store.topic(topic)
-    if info is None or not 0 <= part.partition_index < info.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+    return info is not None and 0 <= partition < info.partitions
+
+
+def _reassignment(context: Context, topic: str, part: ReassignablePartition) -> tuple[ErrorCode, str | None]:
+    if not _hosts(context, topic, part.partition_index):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{part.partition_index}."
     if part.replicas is None:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
     if part.replicas == [context.broker.settings.node_id]:

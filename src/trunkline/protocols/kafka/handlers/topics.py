@@ -19,7 +19,7 @@ from trunkline.log.errors import (
 from trunkline.log.names import check_topic_name
 from trunkline.log.store import TopicInfo
 from trunkline.protocols.kafka.context import Context
-from trunkline.protocols.kafka.errors import ErrorCode, code_of
+from trunkline.protocols.kafka.errors import ErrorCode, RefusedError, code_of
 from trunkline.protocols.kafka.handlers import configs
 from trunkline.protocols.kafka.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -61,14 +61,6 @@ _MAX_DESCRIBED_PARTITIONS = 2000  # Kafka's max.request.partition.size.limit
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 RESERVED_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 8, 10))  # read, describe, describe configs
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
-
-
-class RefusedError(Exception):
-    """An admin request that is refused for a reason the log knows nothing of; `name` is Kafka's name for it."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.name = code.name
 
 
 async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:

@@ -90,7 +90,7 @@ class AlterConfigsRequest:
 @dataclass(slots=True)
 class AlterConfigsResourceResponse:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
     resource_type: int = 0
     resource_name: str = ""
 

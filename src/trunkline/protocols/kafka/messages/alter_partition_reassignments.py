@@ -81,7 +81,7 @@ class AlterPartitionReassignmentsRequest:
 class ReassignablePartitionResponse:
     partition_index: int = 0
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class AlterPartitionReassignmentsResponse:
     throttle_time_ms: int = 0
     allow_replication_factor_change: bool = True
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
     responses: list[ReassignableTopicResponse] = field(default_factory=list)
 
     @classmethod

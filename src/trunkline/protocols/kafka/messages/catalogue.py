@@ -39,6 +39,7 @@ class ApiKey(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
@@ -49,6 +50,8 @@ class ApiKey(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -97,6 +100,7 @@ ROWS = (
     (31, "DeleteAcls", "delete_acls", 0, 3, 2),
     (32, "DescribeConfigs", "describe_configs", 0, 4, 4),
     (33, "AlterConfigs", "alter_configs", 0, 2, 2),
+    (34, "AlterReplicaLogDirs", "alter_replica_log_dirs", 1, 2, 2),
     (35, "DescribeLogDirs", "describe_log_dirs", 0, 4, 2),
     (36, "SaslAuthenticate", "sasl_authenticate", 0, 2, 2),
     (37, "CreatePartitions", "create_partitions", 0, 3, 2),
@@ -107,6 +111,8 @@ ROWS = (
     (46, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0),
     (47, "OffsetDelete", "offset_delete", 0, 0, None),
     (48, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1),
+    (55, "DescribeQuorum", "describe_quorum", 0, 2, 0),
+    (57, "UpdateFeatures", "update_features", 0, 2, 0),
     (60, "DescribeCluster", "describe_cluster", 0, 2, 0),
     (61, "DescribeProducers", "describe_producers", 0, 0, 0),
     (65, "DescribeTransactions", "describe_transactions", 0, 0, 0),

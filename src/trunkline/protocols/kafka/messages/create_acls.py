@@ -87,7 +87,7 @@ class CreateAclsRequest:
 @dataclass(slots=True)
 class AclCreationResult:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
 
 
 @dataclass(slots=True)

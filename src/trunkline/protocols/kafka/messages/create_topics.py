@@ -123,7 +123,7 @@ class CreatableTopicResult:
     name: str = ""
     topic_id: UUID = ZERO_UUID
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
     topic_config_error_code: int = 0
     num_partitions: int = -1
     replication_factor: int = -1
@@ -393,7 +393,7 @@ def _write_creatable_topic_configs_flexible(out: bytearray, item: CreatableTopic
 def _read_creatable_topic_result(
     buffer: memoryview, at: int, version: int, budget: list[int]
 ) -> tuple[CreatableTopicResult, int]:
-    error_message: str | None = ""
+    error_message: str | None = None
     name, at = read_string(buffer, at)
     (error_code,) = _I16.unpack_from(buffer, at)
     at += 2

@@ -87,7 +87,7 @@ class DeleteAclsRequest:
 @dataclass(slots=True)
 class DeleteAclsMatchingAcl:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
     resource_type: int = 0
     resource_name: str = ""
     pattern_type: int = 3
@@ -100,7 +100,7 @@ class DeleteAclsMatchingAcl:
 @dataclass(slots=True)
 class DeleteAclsFilterResult:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
     matching_acls: list[DeleteAclsMatchingAcl] = field(default_factory=list)
 
 

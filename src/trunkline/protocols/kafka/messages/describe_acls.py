@@ -102,7 +102,7 @@ class DescribeAclsResponse:
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
     resources: list[DescribeAclsResource] = field(default_factory=list)
 
     @classmethod

@@ -89,7 +89,7 @@ class ElectLeadersRequest:
 class PartitionResult:
     partition_id: int = 0
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
 
 
 @dataclass(slots=True)

@@ -91,7 +91,7 @@ class IncrementalAlterConfigsRequest:
 @dataclass(slots=True)
 class AlterConfigsResourceResponse:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
     resource_type: int = 0
     resource_name: str = ""
 

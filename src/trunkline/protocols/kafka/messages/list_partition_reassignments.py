@@ -90,7 +90,7 @@ class ListPartitionReassignmentsResponse:
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = None
     topics: list[OngoingTopicReassignment] = field(default_factory=list)
 
     @classmethod
