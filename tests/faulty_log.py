@@ -50,7 +50,7 @@ class FaultyLog(MemoryStore):
         found = FaultyLog(clock=self._clock)
         found._topics.update(self._topics)
         for tp, partition in self._partitions.items():
-            copy = MemoryPartition(tp, partition.config, self._clock, self._limits.max_decompressed_bytes)
+            copy = MemoryPartition(tp, partition.config, self._clock, self.decoding)
             copy.producers = ProducerTable.decode(partition.producers.encode())
             count = sum(last_offset < ends[tp] for last_offset in partition.last_offsets)
             copy.batches = partition.batches[:count]
@@ -116,9 +116,9 @@ class FaultyLog(MemoryStore):
     # -- LogStore ----------------------------------------------------------------------------------------------------
 
     def append(
-        self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS
+        self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS, *, foreign: bool = False
     ) -> asyncio.Future[Appended]:
-        return self._unless_broken(tp) or super().append(tp, batches, durability)
+        return self._unless_broken(tp) or super().append(tp, batches, durability, foreign=foreign)
 
     def append_marker(
         self,

@@ -27,6 +27,7 @@ from trunkline.broker.limits import BrokerLimits, BrokerSettings
 from trunkline.broker.transactions import TransactionLimits
 from trunkline.config import Config, ConfigError
 from trunkline.cursors.stream import GroupLimits
+from trunkline.log.decoding import DecodingLimits
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.protocols.kafka.server import KafkaServer
@@ -113,7 +114,11 @@ class Broker:
 
     async def start(self) -> None:
         config = self.config
-        limits = StoreLimits(cleanup_interval_ms=config.cleanup_interval_ms, io_uring=config.io_uring)
+        limits = StoreLimits(
+            decoding=DecodingLimits(max_batch_records=config.max_batch_records),
+            cleanup_interval_ms=config.cleanup_interval_ms,
+            io_uring=config.io_uring,
+        )
         store = EmbeddedStore(config.data, defaults=config.topic, limits=limits)
         core = BrokerCore(
             store,

@@ -146,6 +146,7 @@ class Config:
     max_idle_ms: int = _setting(600_000, _whole(1_000, _INT_MAX), "How long a connection may be silent before it is closed.")
     max_request_bytes: int = _setting(104_857_600, _whole(1024, _INT_MAX), "Largest request; a larger one closes its connection.")
     max_in_flight_requests: int = _setting(100, _whole(1, 100_000), "Requests of one connection that are read ahead of their responses.")
+    max_batch_records: int = _setting(500_000, _whole(1, _INT_MAX), "Records of one batch; a larger one is refused (INVALID_RECORD), and passed over where the log holds it already.")
     fetch_max_bytes: int = _setting(57_671_680, _whole(1024, _INT_MAX), "Largest response to one fetch, whatever the client asks for.")
 
     cleanup_interval_ms: int = _setting(30_000, _whole(10, _INT_MAX), "How often retention and compaction look for work.")

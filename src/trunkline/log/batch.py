@@ -38,6 +38,7 @@ from typing import NamedTuple
 
 from trunkline.log import compression as codecs
 from trunkline.log.checksum import crc32c_of
+from trunkline.log.decoding import DEFAULT_MAX_DECOMPRESSED_BYTES
 from trunkline.log.errors import CorruptBatch
 from trunkline.log.store import Buffer
 
@@ -47,6 +48,10 @@ MIN_BATCH_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
 CRC_START = 21
 MAGIC_POSITION = 16
 MAX_BATCH_BYTES = 2**31 - 1
+MAX_RECORDS = 2**31 - 1
+MIN_RECORD_BYTES = 7  # length, attributes, two deltas, two lengths, header count
+MAX_RECORD_HEADERS = 4_096  # where records are looked into: a few kilobytes can hold millions
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -56,6 +61,10 @@ DELETE_HORIZON = 0x40
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+# In a batch without a producer id: written by the broker itself, for a client of another protocol. Nobody else can write
+# it, because the log refuses it in what Kafka clients send.
+BROKER_EPOCH = -2
 NO_SEQUENCE = -1
 MAX_SEQUENCE = 2**31 - 1
 ABORT, COMMIT = 0, 1
@@ -336,29 +345,31 @@ def build_batch(
     )
 
 
-def refill_batch(header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytes:
+def refill_batch(header: BatchHeader, records: Iterable[Record], *, delete_horizon_ms: int | None = None) -> bytes:
     """The batch of `header` with only these of its records, at the offsets they had.
 
     A delete horizon, when given, is noted in the batch: the time from which on its tombstones may go.
     """
     base_timestamp_ms = header.base_timestamp_ms if delete_horizon_ms is None else delete_horizon_ms
     body = bytearray()
+    count = newest = 0
     for record in records:
         stamp = base_timestamp_ms if header.log_append_time else record.timestamp_ms
         _put_record(body, record.offset - header.base_offset, stamp - base_timestamp_ms, record)
-    newest = max((record.timestamp_ms for record in records), default=header.max_timestamp_ms)
+        newest = record.timestamp_ms if not count else max(newest, record.timestamp_ms)
+        count += 1
     return seal_batch(
-        codecs.compress(header.codec, body) if header.codec and records else body,
+        codecs.compress(header.codec, body) if header.codec and count else body,
         base_offset=header.base_offset,
-        attributes=(header.attributes if records else header.attributes & ~CODEC_MASK)
+        attributes=(header.attributes if count else header.attributes & ~CODEC_MASK)
         | (DELETE_HORIZON if delete_horizon_ms is not None else 0),
         last_offset_delta=header.last_offset_delta,
         base_timestamp_ms=base_timestamp_ms,
-        max_timestamp_ms=header.max_timestamp_ms if header.log_append_time else newest,
+        max_timestamp_ms=header.max_timestamp_ms if header.log_append_time or not count else newest,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
-        record_count=len(records),
+        record_count=count,
         leader_epoch=header.leader_epoch,
     )
 
@@ -430,20 +441,35 @@ class _RecordReader:
         return self.data[start:end]
 
 
+def check_count(header: BatchHeader, max_records: int) -> None:
+    """Raise CorruptBatch for a number of records that cannot be, or that is more than is looked at."""
+    count = header.record_count
+    if count < 0:
+        raise CorruptBatch(f"batch with {count} records")
+    if count > max_records:
+        raise CorruptBatch(f"batch with {count} records; at most {max_records} are looked at")
+
+
 def iter_records(
-    batch: Buffer, max_decompressed_bytes: int = codecs.DEFAULT_MAX_DECOMPRESSED_BYTES
+    batch: Buffer,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    max_records: int = MAX_RECORDS,
 ) -> Iterator[Record]:
     """Decode the records of one batch. Does not check the CRC: what the log serves was checked when it was written."""
     header = parse_header(batch)
     if header.size_bytes > len(batch):
         raise CorruptBatch(f"batch of {header.size_bytes} bytes is cut off after {len(batch)}")
-    if header.record_count < 0:
-        raise CorruptBatch(f"batch with {header.record_count} records")
+    check_count(header, max_records)
     body = codecs.decompress(header.codec, memoryview(batch)[HEADER_BYTES : header.size_bytes], max_decompressed_bytes)
     reader = _RecordReader(bytes(body))
+    if header.record_count * MIN_RECORD_BYTES > len(reader.data):
+        raise CorruptBatch(f"{header.record_count} records do not fit {len(reader.data)} bytes")
+    offset = header.base_offset - 1
     try:
         for _ in range(header.record_count):
-            yield _read_record(reader, header)
+            record = _read_record(reader, header, offset)
+            offset = record.offset
+            yield record
     except IndexError:
         raise CorruptBatch("batch ends in the middle of a record") from None
     except UnicodeDecodeError:
@@ -452,7 +478,7 @@ def iter_records(
         raise CorruptBatch(f"{len(reader.data) - reader.position} bytes are left over after the last record")
 
 
-def _read_record(reader: _RecordReader, header: BatchHeader) -> Record:
+def _read_record(reader: _RecordReader, header: BatchHeader, previous_offset: int) -> Record:
     length = reader.varint()
     end = reader.position + length
     if length < 0 or end > len(reader.data):
@@ -460,15 +486,20 @@ def _read_record(reader: _RecordReader, header: BatchHeader) -> Record:
     reader.position += 1  # record attributes are unused
     timestamp_delta = reader.varint()
     offset_delta = reader.varint()
-    if not 0 <= offset_delta <= header.last_offset_delta:
+    previous = previous_offset - header.base_offset
+    if not previous < offset_delta <= header.last_offset_delta:
         raise CorruptBatch(
-            f"record has offset delta {offset_delta} in a batch whose last is {header.last_offset_delta}"
+            f"record has offset delta {offset_delta} after {previous} in a batch whose last is {header.last_offset_delta}"
         )
+    if not _INT64_MIN <= header.base_timestamp_ms + timestamp_delta <= _INT64_MAX:
+        raise CorruptBatch(f"timestamp {header.base_timestamp_ms} and {timestamp_delta} does not fit 64 bits")
     key = reader.bytes_or_null()
     value = reader.bytes_or_null()
     count = reader.varint()
     if not 0 <= count <= length:
         raise CorruptBatch(f"record with {count} headers in {length} bytes")
+    if count > MAX_RECORD_HEADERS:
+        raise CorruptBatch(f"record with {count} headers; at most {MAX_RECORD_HEADERS} are looked at")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name = reader.bytes_or_null()

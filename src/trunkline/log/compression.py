@@ -14,7 +14,7 @@ A codec's number is the low three bits of a batch's attributes. What is stored u
     4  zstd    a zstd frame
 
 A few kilobytes can decompress to gigabytes, so every decompression writes into a buffer that starts near the likely size
-and grows up to `max_decompressed_bytes`. What does not fit, and what is malformed, is a `CorruptBatch`.
+and grows up to `max_decompressed_bytes`. What is malformed is a `CorruptBatch`; what does not fit is one, too (`TooLarge`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from collections.abc import Callable
 
 import cramjam
 
+from trunkline.log.decoding import DEFAULT_MAX_DECOMPRESSED_BYTES
 from trunkline.log.errors import CorruptBatch
 from trunkline.log.store import Buffer
 
-DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_NUMBERS = {name: number for number, name in enumerate(CODEC_NAMES)} | {"uncompressed": NONE}
@@ -39,6 +39,17 @@ _XERIAL_CHUNK_BYTES = 32 << 10
 _INT32 = struct.Struct(">i")
 _FIRST_GUESS_BYTES = 64 << 10
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
+# How many bytes one compressed byte can become, at the most, by codec; a zstd block of 4 bytes may be 128 KiB of one byte.
+MAX_RATIOS = (1, 1_032, 64, 255, 32_768)
+
+
+class TooLarge(CorruptBatch):
+    """Decompresses to more than the limit that was given."""
+
+
+def could_hold(codec: int, compressed_bytes: int, size_bytes: int) -> bool:
+    """Whether compressed data of this size can decompress to so many bytes at all."""
+    return size_bytes <= MAX_RATIOS[codec] * compressed_bytes
 
 
 def compress(codec: int, data: Buffer) -> bytes:
@@ -79,8 +90,8 @@ def decompress(codec: int, data: Buffer, max_decompressed_bytes: int = DEFAULT_M
     raise CorruptBatch(f"unknown compression codec {codec}")
 
 
-def _too_large(name: str, limit: int) -> CorruptBatch:
-    return CorruptBatch(f"{name} data decompresses to more than {limit} bytes")
+def _too_large(name: str, limit: int) -> TooLarge:
+    return TooLarge(f"{name} data decompresses to more than {limit} bytes")
 
 
 def _gunzip(data: Buffer, limit: int) -> bytes:

@@ -8,6 +8,9 @@ headers are not taken apart but passed on as their encoded section, count first,
 Everything malformed raises `CorruptBatch`, and nothing else does. A section is checked to be well formed when it is read,
 once for a run of records that share it; when it is written it is taken as it is.
 
+A few kilobytes can hold millions of records, so nobody need take all records of a batch at once: `check_records` looks
+at them without making anything of them, and an `OpenBatch` hands them out in portions.
+
 This module is compiled where a C compiler is present. Varints are read into 64 bits and refused when they do not fit.
 """
 
@@ -20,7 +23,19 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from trunkline.log import compression as codecs
-from trunkline.log.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, parse_header, seal_batch
+from trunkline.log.batch import (
+    HEADER_BYTES,
+    MAX_RECORD_HEADERS,
+    MAX_RECORDS,
+    MIN_RECORD_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_TIMESTAMP,
+    BatchHeader,
+    check_count,
+    parse_header,
+    seal_batch,
+)
+from trunkline.log.decoding import DEFAULT_MAX_DECOMPRESSED_BYTES
 from trunkline.log.errors import CorruptBatch
 from trunkline.log.store import Buffer
 
@@ -84,6 +99,7 @@ def encode_records(
     base_offset: int = 0,
     timestamp_ms: int = NO_TIMESTAMP,
     compression: str = "none",
+    producer_epoch: int = NO_PRODUCER_EPOCH,
 ) -> bytes:
     """One batch of these records. One without a timestamp of its own takes `timestamp_ms`."""
     if not records:
@@ -121,7 +137,7 @@ def encode_records(
         base_timestamp_ms=base,
         max_timestamp_ms=newest,
         producer_id=-1,
-        producer_epoch=-1,
+        producer_epoch=producer_epoch,
         base_sequence=-1,
         record_count=delta,
     )
@@ -181,30 +197,160 @@ class _Reader:
         self.position = start + length
         return self.data[start : start + length]
 
+    def skip_bytes(self) -> i64:
+        """Pass over a byte string; returns its length, -1 for null."""
+        length = self.varint()
+        if length < 0:
+            if length != -1:
+                raise CorruptBatch(f"length {length} in a record")
+            return length
+        if length > self.end - self.position:
+            raise CorruptBatch(f"{length} bytes do not fit their record")
+        self.position += length
+        return length
 
-def iter_light(batch: Buffer, max_decompressed_bytes: int = codecs.DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[LightRecord]:
+
+def iter_light(
+    batch: Buffer,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    max_records: int = MAX_RECORDS,
+) -> list[LightRecord]:
     """The records of one batch. Does not check the CRC: what the log serves was checked when it was written."""
     header = parse_header(batch)
+    data, position = unpacked(header, batch, max_decompressed_bytes, max_records)
+    return OpenBatch(header, data, position).take(header.record_count)
+
+
+def unpacked(
+    header: BatchHeader, batch: Buffer, max_decompressed_bytes: int, max_records: int = MAX_RECORDS
+) -> tuple[bytes, int]:
+    """The bytes in which a batch's records lie, decompressed, and the position at which they begin."""
     if header.size_bytes > len(batch):
         raise CorruptBatch(f"batch of {header.size_bytes} bytes is cut off after {len(batch)}")
-    if header.record_count < 0:
-        raise CorruptBatch(f"batch with {header.record_count} records")
+    check_count(header, max_records)
     if header.codec:
         body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
-        data = bytes(codecs.decompress(header.codec, body, max_decompressed_bytes))
-        return _read_records(header, _Reader(data, 0, len(data)))
-    data = batch if isinstance(batch, bytes) else bytes(batch)
-    return _read_records(header, _Reader(data, HEADER_BYTES, header.size_bytes))
+        return bytes(codecs.decompress(header.codec, body, max_decompressed_bytes)), 0
+    return batch if isinstance(batch, bytes) else bytes(batch), HEADER_BYTES
 
 
-def _read_records(header: BatchHeader, reader: _Reader) -> list[LightRecord]:
+def body_bytes(header: BatchHeader, data: bytes) -> int:
+    """How many bytes of what `unpacked` gave are records."""
+    return len(data) if header.codec else header.size_bytes - HEADER_BYTES
+
+
+class OpenBatch:
+    """A batch whose records are handed out in portions, each checked as it is made; `check` looks at all of them first."""
+
+    def __init__(self, header: BatchHeader, data: bytes, position: int) -> None:
+        """`data` and `position` are what `unpacked` gave."""
+        self.header: BatchHeader = header
+        self.left: i64 = header.record_count
+        self._data: bytes = data
+        self._start: int = position
+        self._reader: _Reader = _Reader(data, position, position + body_bytes(header, data))
+        self._previous: i64 = -1  # offset delta
+        if self.left * MIN_RECORD_BYTES > self._reader.end - self._reader.position:
+            raise CorruptBatch(f"{self.left} records do not fit {self._reader.end - self._reader.position} bytes")
+
+    def check(self) -> None:
+        check_records(self.header, self._data, self._start)
+
+    def skip_before(self, offset: int) -> None:
+        """Pass over the records before this offset, in a batch that was checked."""
+        reader = self._reader
+        wanted: i64 = offset - self.header.base_offset
+        while self.left > 0:
+            start = reader.position
+            length = reader.varint()
+            end: i64 = reader.position + length
+            reader.position += 1
+            reader.varint()
+            delta = reader.varint()
+            if delta >= wanted:
+                reader.position = start
+                return
+            reader.position = end
+            self._previous = delta
+            self.left -= 1
+
+    def take(self, max_records: int) -> list[LightRecord]:
+        """The next records; none when all were taken."""
+        count: i64 = min(int(self.left), max_records)
+        records = _take_records(self.header, self._reader, count, self._previous)
+        self.left -= count
+        if records:
+            self._previous = records[-1][0] - self.header.base_offset
+        if self.left == 0:
+            _check_end(self._reader)
+        return records
+
+
+def check_records(header: BatchHeader, data: bytes, position: int, *, gapless: bool = False) -> bool:
+    """Raise CorruptBatch unless the records are well formed, to the last byte; returns whether each has a key.
+
+    `gapless` as a producer's batch is: its offsets follow each other.
+    """
+    reader = _Reader(data, position, position + body_bytes(header, data))
+    count: i64 = header.record_count
+    last_delta: i64 = header.last_offset_delta
+    base_stamp: i64 = header.base_timestamp_ms
+    previous: i64 = -1
+    keyed = True
+    if count * MIN_RECORD_BYTES > reader.end - reader.position:
+        raise CorruptBatch(f"{count} records do not fit {reader.end - reader.position} bytes")
+    known: bytes = NO_HEADERS
+    try:
+        while count > 0:
+            count -= 1
+            length = reader.varint()
+            end: i64 = reader.position + length
+            if length < 0 or length > reader.end - reader.position:
+                raise CorruptBatch(f"record of {length} bytes does not fit its batch")
+            reader.position += 1  # record attributes are unused
+            _check_stamp(base_stamp, reader.varint())
+            delta = reader.varint()
+            if delta <= previous or delta > last_delta or (gapless and delta != previous + 1):
+                raise CorruptBatch(
+                    f"record has offset delta {delta} after {previous} in a batch whose last is {last_delta}"
+                )
+            previous = delta
+            if reader.skip_bytes() < 0:
+                keyed = False
+            reader.skip_bytes()
+            if reader.position >= end:
+                raise CorruptBatch("record's length does not match its content")
+            if end - reader.position > 1 or data[reader.position] != 0:
+                headers = data[reader.position : end]
+                if headers != known:
+                    check_headers(headers)
+                    known = headers
+            reader.position = end
+    except IndexError:
+        raise CorruptBatch("batch ends in the middle of a record") from None
+    _check_end(reader)
+    return keyed
+
+
+def _check_end(reader: _Reader) -> None:
+    if reader.position != reader.end:
+        raise CorruptBatch(f"{reader.end - reader.position} bytes are left over after the last record")
+
+
+def _check_stamp(base_ms: i64, delta_ms: i64) -> None:
+    stamp = base_ms + delta_ms
+    if ((base_ms ^ stamp) & (delta_ms ^ stamp)) < 0:
+        raise CorruptBatch(f"timestamp {base_ms} and {delta_ms} does not fit 64 bits")
+
+
+def _take_records(header: BatchHeader, reader: _Reader, count: i64, previous: i64) -> list[LightRecord]:
     records: list[LightRecord] = []
     base_offset = header.base_offset
     base_timestamp_ms = header.base_timestamp_ms
+    base_stamp: i64 = base_timestamp_ms
     max_timestamp_ms = header.max_timestamp_ms
     log_append_time = header.log_append_time
     last_delta: i64 = header.last_offset_delta
-    count: i64 = header.record_count
     known: bytes = NO_HEADERS
     try:
         while count > 0:
@@ -215,9 +361,13 @@ def _read_records(header: BatchHeader, reader: _Reader) -> list[LightRecord]:
                 raise CorruptBatch(f"record of {length} bytes does not fit its batch")
             reader.position += 1  # record attributes are unused
             timestamp_delta = reader.varint()
+            _check_stamp(base_stamp, timestamp_delta)
             offset_delta = reader.varint()
-            if offset_delta < 0 or offset_delta > last_delta:
-                raise CorruptBatch(f"record has offset delta {offset_delta} in a batch whose last is {last_delta}")
+            if offset_delta <= previous or offset_delta > last_delta:
+                raise CorruptBatch(
+                    f"record has offset delta {offset_delta} after {previous} in a batch whose last is {last_delta}"
+                )
+            previous = offset_delta
             key = reader.bytes_or_null()
             value = reader.bytes_or_null()
             if reader.position >= end:
@@ -231,14 +381,43 @@ def _read_records(header: BatchHeader, reader: _Reader) -> list[LightRecord]:
             records.append((base_offset + int(offset_delta), stamp, key, value, headers))
     except IndexError:
         raise CorruptBatch("batch ends in the middle of a record") from None
-    if reader.position != reader.end:
-        raise CorruptBatch(f"{reader.end - reader.position} bytes are left over after the last record")
     return records
 
 
 def check_headers(section: bytes) -> None:
     """Raise CorruptBatch unless the section is well formed, to its end."""
-    decode_headers(section)
+    reader = _Reader(section, 0, len(section))
+    try:
+        count = _header_count(reader)
+        while count > 0:
+            count -= 1
+            length = reader.skip_bytes()
+            if length < 0:
+                raise CorruptBatch("header without a name")
+            if length > 0:
+                _check_name(section[reader.position - length : reader.position])
+            reader.skip_bytes()
+    except IndexError:
+        raise CorruptBatch("headers end in the middle of one") from None
+    if reader.position != reader.end:
+        raise CorruptBatch(f"{reader.end - reader.position} bytes are left over after the headers")
+
+
+def _check_name(name: bytes) -> None:
+    if not name.isascii():
+        try:
+            name.decode()
+        except UnicodeDecodeError:
+            raise CorruptBatch("header name is not UTF-8") from None
+
+
+def _header_count(reader: _Reader) -> i64:
+    count = reader.varint()
+    if count < 0 or count > reader.end:
+        raise CorruptBatch(f"record with {count} headers in {reader.end} bytes")
+    if count > MAX_RECORD_HEADERS:
+        raise CorruptBatch(f"record with {count} headers; at most {MAX_RECORD_HEADERS} are looked at")
+    return count
 
 
 def decode_headers(section: bytes) -> list[tuple[str, bytes | None]]:
@@ -246,9 +425,7 @@ def decode_headers(section: bytes) -> list[tuple[str, bytes | None]]:
     reader = _Reader(section, 0, len(section))
     headers: list[tuple[str, bytes | None]] = []
     try:
-        count = reader.varint()
-        if count < 0 or count > len(section):
-            raise CorruptBatch(f"record with {count} headers in {len(section)} bytes")
+        count = _header_count(reader)
         while count > 0:
             count -= 1
             name = reader.bytes_or_null()

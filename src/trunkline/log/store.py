@@ -21,11 +21,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
 from trunkline.log.config import TopicConfig
+from trunkline.log.decoding import DecodingLimits, PassedOver
 from trunkline.log.names import RESERVED_TOPICS
 
 Buffer = bytes | bytearray | memoryview
@@ -121,6 +123,14 @@ class LogDirectory(NamedTuple):
 
 
 class LogStore(ABC):
+    decoding = DecodingLimits()
+    """How far the broker looks into a batch."""
+
+    @cached_property
+    def passed_over(self) -> PassedOver:
+        """The batches that could not be decoded when somebody had to."""
+        return PassedOver()
+
     # -- life ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -176,9 +186,18 @@ class LogStore(ABC):
 
     @abstractmethod
     def append(
-        self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS
+        self,
+        tp: TopicPartition,
+        batches: Buffer,
+        durability: Durability = Durability.OS,
+        *,
+        foreign: bool = False,
     ) -> asyncio.Future[Appended]:
-        """Append one or more whole v2 batches. The store assigns offsets; it never decodes records to do so."""
+        """Append one or more whole v2 batches. The store assigns offsets; it never decodes records to do so.
+
+        `foreign`: the broker did not encode them. Their records are then checked if somebody here will decode them: who
+        watches the partition with `decodes`, or compaction.
+        """
 
     @abstractmethod
     def append_marker(
@@ -227,8 +246,13 @@ class LogStore(ABC):
     # -- wait ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False) -> None:
-        """Have `wake` called whenever the partition changes; `client_waits` if a client is then answered without delay."""
+    def watch(
+        self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False, decodes: bool = False
+    ) -> None:
+        """Have `wake` called whenever the partition changes; `client_waits` if a client is then answered without delay.
+
+        `decodes` if the records will be decoded: from now on batches whose records do not parse are refused.
+        """
 
     @abstractmethod
     def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None: ...

@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 
 from trunkline.cursors.queue.message import Message
 from trunkline.cursors.queue.runtime import QueueRuntime
-from trunkline.cursors.queue.traits import decode_messages, encode_messages
+from trunkline.cursors.queue.traits import encode_messages, messages_of
 from trunkline.log.errors import LogError
+from trunkline.log.portions import read_portion
 from trunkline.log.store import Appended, Bounds, Durability, TopicInfo, TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class Backing:
         self._unwritten: list[tuple[Sequence[Message], int, int]] = []  # messages, their size, the time
         self._trimming = False
         self._trimmed_to = self._store.bounds(self.tp).log_start_offset
-        self._store.watch(self.tp, self._on_append)
+        self._store.watch(self.tp, self._on_append, decodes=True)
 
     def _on_append(self) -> None:
         if not self._writing:
@@ -111,9 +112,8 @@ class Backing:
 
     async def read(self, offset: int) -> tuple[list[int], list[Message], int]:
         """Committed messages from an offset on, their offsets, and where to read on."""
-        limits = self._runtime.limits
-        part = await self._store.read(self.tp, offset, limits.read_bytes, committed=True)
-        return decode_messages(part, offset, limits.max_decompressed_bytes)
+        portion = await read_portion(self._store, self.tp, offset, self._runtime.limits.read_bytes)
+        return *messages_of(portion.records), portion.following
 
     # -- trim --------------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,9 @@ from trunkline.cursors.queue.message import Message
 from trunkline.cursors.queue.progress import Progress
 from trunkline.cursors.queue.runtime import QueueRuntime
 from trunkline.cursors.queue.settings import QueueSettings
-from trunkline.cursors.queue.traits import decode_messages
+from trunkline.cursors.queue.traits import messages_of
 from trunkline.log.errors import LogError, OffsetOutOfRange, UnknownTopicOrPartition
+from trunkline.log.portions import decode_portion
 from trunkline.log.store import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -181,13 +182,14 @@ class ReadyMessages:
         start = max(self.read_to, self._progress.settled.head)
         done = True
         try:
-            part = await self._runtime.store.read(self._tp, start, self._limits.read_bytes, committed=True)
+            store = self._runtime.store
+            part = await store.read(self._tp, start, self._limits.read_bytes, committed=True)
+            records, end = await decode_portion(store, self._tp, part, start)
             # The end of the queue must be known to be at least that of the read before its messages are counted.
             if self._refresh() and generation == self._generation:
-                offsets, messages, end = decode_messages(part, start, self._limits.max_decompressed_bytes)
                 if not len(part.records):
                     end = part.bounds.last_stable_offset  # compaction left nothing from here on
-                self._take_in(start, offsets, messages, end)
+                self._take_in(start, *messages_of(records), end)
         except (OffsetOutOfRange, UnknownTopicOrPartition):
             self._refresh()  # trimmed or deleted meanwhile
         except LogError as error:

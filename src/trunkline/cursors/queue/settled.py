@@ -72,6 +72,9 @@ class SettledOffsets:
     def unsettled(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The runs (start, count) between two offsets that are not settled."""
         offset = max(start, self.head)
+        if not self.chunks and offset < end:
+            yield offset, end - offset
+            return
         while offset < end:
             chunk = offset >> CHUNK_BITS
             stop = min(end, (chunk + 1) << CHUNK_BITS)

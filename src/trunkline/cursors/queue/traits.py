@@ -18,10 +18,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from trunkline.cursors.queue.message import Message
-from trunkline.log.batch import CONTROL, TRANSACTIONAL, iter_batches
 from trunkline.log.errors import CorruptBatch
-from trunkline.log.records import decode_headers, encode_records, iter_light
-from trunkline.log.store import Slice
+from trunkline.log.records import LightRecord, decode_headers, encode_records
 
 PRIORITY_HEADER = "amqp.priority"
 EXPIRATION_HEADER = "amqp.expiration"
@@ -92,43 +90,26 @@ def encode_messages(messages: Sequence[Message], size: int, timestamp_ms: int, b
     return batches[0] if len(batches) == 1 else b"".join(batches)
 
 
-def decode_messages(part: Slice, start: int, max_decompressed_bytes: int) -> tuple[list[int], list[Message], int]:
-    """The messages of a committed read from `start` on, their offsets, and the offset behind the last batch.
-
-    Control batches and aborted transactions are left out; so is what compaction removed.
-    """
+def messages_of(records: Sequence[LightRecord]) -> tuple[list[int], list[Message]]:
+    """Records from the log as messages, and their offsets."""
     offsets: list[int] = []
     messages: list[Message] = []
-    end = start
-    coming = sorted(part.aborted, key=lambda transaction: transaction.first_offset)
-    aborted: set[int] = set()
-    for header, batch in iter_batches(part.records):
-        end = max(end, header.last_offset + 1)
-        while coming and coming[0].first_offset <= header.last_offset:
-            aborted.add(coming.pop(0).producer_id)
-        if header.attributes & CONTROL:
-            aborted.discard(header.producer_id)
-            continue
-        if header.attributes & TRANSACTIONAL and header.producer_id in aborted:
-            continue
-        last_headers = b""
-        priority, expiration_ms, persistent = _PLAIN
-        for offset, timestamp_ms, key, value, headers in iter_light(batch, max_decompressed_bytes):
-            if offset < start:
-                continue
-            if headers != last_headers:
-                last_headers = headers
-                priority, expiration_ms, persistent = traits_of(headers)
-            offsets.append(offset)
-            messages.append(
-                Message(
-                    b"" if value is None else value,
-                    headers,
-                    key,
-                    timestamp_ms,
-                    None if expiration_ms is None else timestamp_ms + expiration_ms,
-                    priority,
-                    persistent,
-                )
+    last_headers = b""
+    priority, expiration_ms, persistent = _PLAIN
+    for offset, timestamp_ms, key, value, headers in records:
+        if headers != last_headers:
+            last_headers = headers
+            priority, expiration_ms, persistent = traits_of(headers)
+        offsets.append(offset)
+        messages.append(
+            Message(
+                b"" if value is None else value,
+                headers,
+                key,
+                timestamp_ms,
+                None if expiration_ms is None else timestamp_ms + expiration_ms,
+                priority,
+                persistent,
             )
-    return offsets, messages, end
+        )
+    return offsets, messages

@@ -18,6 +18,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 
 from trunkline.clock import Clock
@@ -174,7 +175,8 @@ class Cleaner:
             delete_retention_ms=config.delete_retention_ms,
             kept_offsets=frozenset(partition.producers.last_kept_offsets()),
             key_map_bytes=self._limits.cleaner_key_map_bytes,
-            max_decompressed_bytes=self._limits.max_decompressed_bytes,
+            max_decompressed_bytes=self._limits.decoding.max_decompressed_bytes,
+            passed_over=partial(partition.passed_over.note, partition.tp),
             abandoned=lambda: self._stopping or partition.failure is not None,
         )
 

@@ -12,6 +12,7 @@ with its key. Offsets do not change; a batch keeps its base and last offset, wha
 - A transaction's marker stays until none of its batches is left, then as long as a tombstone. Its entry in the aborted index
   goes with it: a reader would wait for the marker and skip what the producer commits later.
 - A producer's last batch stays, though it may be empty: its sequence numbers are what the next batch is checked against.
+- A batch whose records do not parse stays as it is (see decoding), and what is in it counts for nothing.
 
 Files: `<base>-<end>.cleaned` is being written; once fsynced it is renamed to `.swap`, which is the moment the pass counts; the
 segments from base up to (not including) end are then removed and the swap file takes the name of the first. A crash before
@@ -35,10 +36,12 @@ from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.files import fsync_directory, private_opener
 from trunkline.log.embedded.segment import Segment, TornLog, check_batches, offset_name
 from trunkline.log.errors import CorruptBatch, StorageFailure
+from trunkline.log.records import LightRecord, OpenBatch, decode_headers, unpacked
 from trunkline.log.store import Buffer
 
 _KEY_BYTES = 16
 _ENTRY_BYTES = 200  # what a dict entry of a 16-byte digest and an offset takes, rounded up
+_PORTION_RECORDS = 4_096
 _SLICE_MS = 4
 _PAUSE_MS = 4
 SWAP_SUFFIX = ".swap"
@@ -71,6 +74,7 @@ class Plan(NamedTuple):
     kept_offsets: frozenset[int]  # last offsets of batches that must stay for their producer's sequence numbers
     key_map_bytes: int
     max_decompressed_bytes: int
+    passed_over: Callable[[BatchHeader, str], None]  # told of what does not decode
     abandoned: Callable[[], bool]
 
 
@@ -145,19 +149,31 @@ def map_keys(plan: Plan) -> tuple[dict[bytes, int], int]:
             if header.control:
                 transactions.marker_needed(header)
             elif not transactions.is_aborted(header) and header.last_offset >= plan.dirty_from:
-                for record in _records(source, batch, plan):
-                    if record.key is not None:
-                        latest[digest(record.key)] = record.offset
+                latest.update(_last_offsets(source, header, batch, plan, slices))
             covered = max(covered, header.last_offset + 1)
             if len(latest) >= max_keys:
                 return latest, covered
     return latest, covered
 
 
+def _last_offsets(
+    source: Source, header: BatchHeader, batch: memoryview, plan: Plan, slices: _Slices
+) -> dict[bytes, int]:
+    found: dict[bytes, int] = {}
+    try:
+        for record in _records(header, batch, plan, slices):
+            if record[2] is not None:
+                found[digest(record[2])] = record[0]
+    except CorruptBatch as error:
+        plan.passed_over(header, f"{source.log_path}: {error}")
+        return {}
+    return found
+
+
 def rewrite(plan: Plan, groups: Sequence[Sequence[Source]], latest: dict[bytes, int]) -> Iterator[Rewritten]:
     """Write each group anew, in order. A yielded group's file is durable under its `.swap` name."""
     slices = _Slices(plan.abandoned)
-    sieve = _Sieve(plan, latest)
+    sieve = _Sieve(plan, latest, slices)
     for group in groups:
         base_offset = group[0].base_offset
         stem = os.path.join(plan.directory, f"{offset_name(base_offset)}-{offset_name(group[-1].base_offset + 1)}")
@@ -169,7 +185,7 @@ def rewrite(plan: Plan, groups: Sequence[Sequence[Source]], latest: dict[bytes, 
                     markers: set[int] = set()
                     for header, batch in _batches(source):
                         slices.breathe()
-                        kept = sieve.keep(source, header, batch)
+                        kept = sieve.keep(header, batch)
                         if kept is not None:
                             if header.control:
                                 markers.add(header.base_offset)
@@ -190,47 +206,62 @@ def rewrite(plan: Plan, groups: Sequence[Sequence[Source]], latest: dict[bytes, 
 class _Sieve:
     """Decides batch by batch, in order, what a pass keeps."""
 
-    def __init__(self, plan: Plan, latest: dict[bytes, int]) -> None:
+    def __init__(self, plan: Plan, latest: dict[bytes, int], slices: _Slices) -> None:
         self._plan = plan
         self._latest = latest
+        self._slices = slices
         self._transactions = _Transactions(entry for source in plan.sources for entry in source.aborted)
 
-    def keep(self, source: Source, header: BatchHeader, batch: memoryview) -> tuple[BatchHeader, Buffer] | None:
+    def keep(self, header: BatchHeader, batch: memoryview) -> tuple[BatchHeader, Buffer] | None:
         """What is left of a batch; None when it goes as a whole."""
         expired = header.delete_horizon_ms is not None and header.delete_horizon_ms <= self._plan.now_ms
         if header.control:
-            return self._keep_marker(source, header, batch, expired)
-        records = list(_records(source, batch, self._plan))
-        kept: list[Record] = []
-        if not self._transactions.is_aborted(header):
-            kept = [record for record in records if _is_kept(record, self._latest, expired)]
-        if not kept and header.last_offset not in self._plan.kept_offsets:
+            return self._keep_marker(header, batch, expired)
+        wanted = not self._transactions.is_aborted(header)
+        count = tombstones = 0
+        try:
+            if wanted:
+                for record in self._kept(header, batch, expired):
+                    count += 1
+                    tombstones += record[3] is None
+        except CorruptBatch:
+            return header, batch
+        if not count and header.last_offset not in self._plan.kept_offsets:
             return None
-        if header.delete_horizon_ms is None and any(record.value is None for record in kept):
-            return _refilled(header, kept, self._horizon_ms())
-        return (header, batch) if len(kept) == len(records) else _refilled(header, kept, None)
+        horizon_ms = self._horizon_ms() if tombstones and header.delete_horizon_ms is None else None
+        if horizon_ms is None and count == header.record_count:
+            return header, batch
+        return _refilled(header, self._whole(header, batch, expired) if count else (), horizon_ms)
 
-    def _keep_marker(
-        self, source: Source, header: BatchHeader, batch: memoryview, expired: bool
-    ) -> tuple[BatchHeader, Buffer] | None:
+    def _kept(self, header: BatchHeader, batch: memoryview, expired: bool) -> Iterator[LightRecord]:
+        for record in _records(header, batch, self._plan, self._slices):
+            if _is_kept(record, self._latest, expired):
+                yield record
+
+    def _whole(self, header: BatchHeader, batch: memoryview, expired: bool) -> Iterator[Record]:
+        for offset, timestamp_ms, key, value, section in self._kept(header, batch, expired):
+            yield Record(offset, timestamp_ms, key, value, decode_headers(section), header.attributes)
+
+    def _keep_marker(self, header: BatchHeader, batch: memoryview, expired: bool) -> tuple[BatchHeader, Buffer] | None:
         needed = self._transactions.marker_needed(header)
         if expired and not needed:
             return None
         if needed or header.delete_horizon_ms is not None:
             return header, batch
-        return _refilled(header, list(_records(source, batch, self._plan)), self._horizon_ms())
+        return _refilled(header, iter_records(batch), self._horizon_ms())
 
     def _horizon_ms(self) -> int:
         return self._plan.now_ms + self._plan.delete_retention_ms
 
 
-def _is_kept(record: Record, latest: dict[bytes, int], expired: bool) -> bool:
-    if record.key is None or (record.value is None and expired):
+def _is_kept(record: LightRecord, latest: dict[bytes, int], expired: bool) -> bool:
+    offset, _, key, value, _ = record
+    if key is None or (value is None and expired):
         return False
-    return latest.get(digest(record.key), -1) <= record.offset
+    return latest.get(digest(key), -1) <= offset
 
 
-def _refilled(header: BatchHeader, records: list[Record], horizon_ms: int | None) -> tuple[BatchHeader, Buffer]:
+def _refilled(header: BatchHeader, records: Iterable[Record], horizon_ms: int | None) -> tuple[BatchHeader, Buffer]:
     built = refill_batch(header, records, delete_horizon_ms=horizon_ms)
     return parse_header(built), built
 
@@ -251,8 +282,10 @@ def _batches(source: Source) -> Iterable[tuple[BatchHeader, memoryview]]:
         os.close(fd)
 
 
-def _records(source: Source, batch: Buffer, plan: Plan) -> Iterable[Record]:
-    try:
-        yield from iter_records(batch, plan.max_decompressed_bytes)
-    except CorruptBatch as error:
-        raise StorageFailure(source.log_path, f"corrupt: {error}") from None
+def _records(header: BatchHeader, batch: memoryview, plan: Plan, slices: _Slices) -> Iterator[LightRecord]:
+    """The records of a batch, a portion in memory at a time. CorruptBatch, perhaps after some of them."""
+    data, position = unpacked(header, batch, plan.max_decompressed_bytes)
+    opened = OpenBatch(header, data, position)
+    while opened.left:
+        slices.breathe()
+        yield from opened.take(_PORTION_RECORDS)

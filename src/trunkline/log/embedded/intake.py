@@ -1,19 +1,23 @@
 """What a client's batches must be before they may enter a partition.
 
-Everything is checked before anything is written, so an append of several batches is taken or refused as a whole. Records are
-decoded only where the topic's settings demand it: to recompress, to stamp with the broker's time, or to see that every
-record has a key.
+Everything is checked before anything is written, so an append of several batches is taken or refused as a whole.
+
+Records are looked into only where somebody will decode them: compaction, which also wants a key in each, and whoever
+watches the partition for that (a queue, MQTT). Elsewhere the header has to be believable: a batch cannot hold more records than fit
+its bytes, whatever the codec, nor more than `max_batch_records`, because any topic may become a queue. They are decoded and encoded anew
+only to be recompressed, as the topic's settings may demand.
 """
 
 from __future__ import annotations
 
 from trunkline.log import batch as layout
 from trunkline.log import compression as codecs
-from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Record
+from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, MIN_RECORD_BYTES, BatchHeader, Record
 from trunkline.log.checksum import crc32c_of
 from trunkline.log.config import LONG_MAX, TopicConfig
+from trunkline.log.decoding import DecodingLimits
 from trunkline.log.errors import BatchTooLarge, CorruptBatch, InvalidRecord, InvalidTimestamp, UnsupportedFormat
-from trunkline.log.records import iter_light
+from trunkline.log.records import check_records, unpacked
 from trunkline.log.store import Buffer
 
 _MIN_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
@@ -27,22 +31,27 @@ class Intake:
         "_before_ms",
         "_codec",
         "_config",
-        "_max_decompressed_bytes",
+        "_limits",
         "_max_message_bytes",
         "_plain",
     )
 
-    def __init__(self, config: TopicConfig, max_decompressed_bytes: int) -> None:
+    def __init__(self, config: TopicConfig, limits: DecodingLimits) -> None:
         self._config = config
-        self._max_decompressed_bytes = max_decompressed_bytes
+        self._limits = limits
         self._max_message_bytes = config.max_message_bytes
         self._codec = None if config.compression_type == "producer" else codecs.CODEC_NUMBERS[config.compression_type]
         self._plain = not (config.log_append_time or config.compacted or self._codec is not None)
         self._after_ms = config.timestamp_after_max_ms
         self._before_ms = config.timestamp_before_max_ms
 
-    def admit(self, buffer: Buffer, now_ms: int) -> list[tuple[BatchHeader, memoryview]]:
-        """Check every batch in the buffer; returns them as they shall be written."""
+    def admit(
+        self, buffer: Buffer, now_ms: int, *, foreign: bool = True, decoded: bool = False
+    ) -> list[tuple[BatchHeader, memoryview]]:
+        """Check every batch in the buffer; returns them as they shall be written.
+
+        `foreign`: they are a Kafka client's. `decoded`: somebody waits for them to decode them.
+        """
         view = memoryview(buffer)
         if view.itemsize != 1 or view.ndim != 1:
             view = view.cast("B")
@@ -67,6 +76,8 @@ class Intake:
             if crc32c_of(batch[21:]) != header.crc:
                 raise CorruptBatch("the batch does not match its checksum")
             self._check(header, now_ms)
+            if foreign:
+                self._check_foreign(header, batch, decoded=decoded)
             if not self._plain:
                 header, batch = self._transform(header, batch, now_ms)
             admitted.append((header, batch))
@@ -103,22 +114,47 @@ class Intake:
                     f"timestamps {header.base_timestamp_ms} to {newest} lie too far from the broker's time {now_ms}"
                 )
 
+    def _check_foreign(self, header: BatchHeader, batch: memoryview, *, decoded: bool) -> None:
+        body_bytes = len(batch) - HEADER_BYTES
+        if not codecs.could_hold(header.codec, body_bytes, header.record_count * MIN_RECORD_BYTES):
+            raise InvalidRecord(f"{header.record_count} records do not fit {body_bytes} bytes")
+        if header.record_count > self._limits.max_batch_records:
+            raise InvalidRecord(
+                f"the batch has {header.record_count} records; max_batch_records is {self._limits.max_batch_records}"
+            )
+        if header.producer_epoch == layout.BROKER_EPOCH:
+            raise InvalidRecord(f"producer epoch {header.producer_epoch} is the broker's own")
+        if decoded and not self._config.compacted:
+            self._check_records(header, batch)
+
+    def _check_records(self, header: BatchHeader, batch: memoryview) -> bool:
+        """InvalidRecord unless the records can be decoded; returns whether each has a key."""
+        try:
+            data, position = unpacked(header, batch, self._limits.max_decompressed_bytes)
+            return check_records(header, data, position, gapless=True)
+        except CorruptBatch as error:
+            raise InvalidRecord(f"the batch's records cannot be decoded: {error}") from None
+
     def _transform(self, header: BatchHeader, batch: memoryview, now_ms: int) -> tuple[BatchHeader, memoryview]:
         recompress = self._codec is not None and self._codec != header.codec
         if not (recompress or self._config.compacted):
             return _stamp(header, batch, now_ms)
-        if self._config.compacted:
-            for _, _, key, _, _ in iter_light(batch, self._max_decompressed_bytes):
-                if key is None:
-                    raise InvalidRecord("a record without a key cannot be stored in a compacted topic")
+        if self._config.compacted and not self._check_records(header, batch):
+            raise InvalidRecord("a record without a key cannot be stored in a compacted topic")
         if recompress:
-            header, batch = self._recompress(header, list(layout.iter_records(batch, self._max_decompressed_bytes)))
+            header, batch = self._recompress(header, self._records(batch))
             if len(batch) > self._max_message_bytes:
                 raise BatchTooLarge(
                     f"the batch has {len(batch)} bytes as {self._config.compression_type}; "
                     f"max.message.bytes of the topic is {self._max_message_bytes}"
                 )
         return _stamp(header, batch, now_ms) if self._config.log_append_time else (header, batch)
+
+    def _records(self, batch: memoryview) -> list[Record]:
+        try:
+            return list(layout.iter_records(batch, self._limits.max_decompressed_bytes))
+        except CorruptBatch as error:
+            raise InvalidRecord(f"the batch's records cannot be decoded: {error}") from None
 
     def _recompress(self, header: BatchHeader, records: list[Record]) -> tuple[BatchHeader, memoryview]:
         built = layout.build_batch(

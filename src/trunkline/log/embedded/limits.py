@@ -5,6 +5,8 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass, field
 
+from trunkline.log.decoding import DecodingLimits
+
 
 def _default_open_files() -> int:
     """A quarter of what the process may open: connections need the rest."""
@@ -20,7 +22,7 @@ class StoreLimits:
     max_read_ahead_bytes: int = 16 << 20  # of all partitions; 0 reads nothing ahead
     max_remembered_positions: int = 64  # per partition: where recent reads ended
     max_partitions: int = 100_000  # in the whole store
-    max_decompressed_bytes: int = 64 << 20  # one batch, when it must be looked into
+    decoding: DecodingLimits = field(default_factory=DecodingLimits)  # of one batch, when it must be looked into
     producer_expiry_ms: int = 86_400_000  # producer.id.expiration.ms
     cleanup_interval_ms: int = 30_000
     checkpoint_interval_ms: int = 30_000

@@ -27,6 +27,7 @@ from contextlib import suppress
 from trunkline.clock import Clock
 from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_batches, read_marker
 from trunkline.log.config import LONG_MAX, TopicConfig
+from trunkline.log.decoding import PassedOver
 from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import PartitionMark
 from trunkline.log.embedded.files import FilePool, make_directory, write_atomically
@@ -58,6 +59,7 @@ class Partition:
         ahead: ReadAhead,
         clock: Clock,
         limits: StoreLimits,
+        passed_over: PassedOver,
         loaded: LoadedIndexes,
         request_sync: Callable[[Partition], None],
         ephemeral: bool = False,
@@ -69,6 +71,7 @@ class Partition:
         self.ahead = ahead
         self.clock = clock
         self.limits = limits
+        self.passed_over = passed_over
         self._loaded = loaded
         self.segments: list[Segment] = []
         self.producers = ProducerTable()
@@ -83,6 +86,7 @@ class Partition:
         self.sync_scheduled = False
         self.watchers: dict[Callable[[], None], bool] = {}  # with whether a client waits
         self.waiting_clients = 0
+        self._decoders: set[Callable[[], None]] = set()  # the watchers that decode records
         self.positions: dict[int, tuple[Segment, int]] = {}
         self.snapshot_offset = -1  # where the newest producer snapshot stands
         self.cleaned_to = 0  # offsets before this one were compacted
@@ -92,7 +96,7 @@ class Partition:
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
-        self._intake = Intake(config, self.limits.max_decompressed_bytes)
+        self._intake = Intake(config, self.limits.decoding)
         self._roll_at_timestamp_ms: int | None = None
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -148,22 +152,25 @@ class Partition:
                 except Exception:
                     _logger.exception("a watcher of %s failed", self.tp)
 
-    def watch(self, wake: Callable[[], None], *, client_waits: bool) -> None:
+    def watch(self, wake: Callable[[], None], *, client_waits: bool, decodes: bool) -> None:
         self.unwatch(wake)
         self.watchers[wake] = client_waits
         self.waiting_clients += client_waits
+        if decodes:
+            self._decoders.add(wake)
 
     def unwatch(self, wake: Callable[[], None]) -> None:
         self.waiting_clients -= self.watchers.pop(wake, False)
+        self._decoders.discard(wake)
 
     # -- append ------------------------------------------------------------------------------------------------------
 
-    def append(self, buffer: Buffer) -> Appended:
-        """Check and write a client's batches."""
+    def append(self, buffer: Buffer, *, foreign: bool = False) -> Appended:
+        """Check and write batches; `foreign` ones are a Kafka client's."""
         if self.failure is not None:
             raise self.failure
         now_ms = self.clock.wall_ms()
-        batches = self._intake.admit(buffer, now_ms)
+        batches = self._intake.admit(buffer, now_ms, foreign=foreign, decoded=bool(self._decoders))
         if len(batches) == 1:
             header = batches[0][0]
             if header.producer_id >= 0:

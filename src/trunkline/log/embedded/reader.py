@@ -16,15 +16,18 @@ import errno
 import os
 import struct
 
-from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, iter_records
+from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader
+from trunkline.log.decoding import DecodingLimits
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.segment import Location, Segment
 from trunkline.log.errors import CorruptBatch, OffsetOutOfRange, StorageFailure
+from trunkline.log.records import OpenBatch, unpacked
 from trunkline.log.store import AbortedTransaction, Buffer, OffsetAndTimestamp, Slice
 
 _LENGTH = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _HOT_TAIL_BYTES = 32 << 20  # of the active segment: written so recently that it is in the page cache
+_AT_ONCE_RECORDS = 1_024  # searched on the event loop; more in a thread, so many at a time
 _NO_WAIT_REFUSED = frozenset((errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
 
 
@@ -190,13 +193,17 @@ async def offset_for_time(partition: Partition, timestamp_ms: int) -> OffsetAndT
     for segment in list(partition.segments[partition.segment_number(start_offset) :]):
         if segment.size == 0:
             continue
-        fd = partition.open_segment(segment)
+        partition.open_segment(segment)
         if segment.max_timestamp_ms < timestamp_ms:
             continue
-        for location in segment.find_time(fd, timestamp_ms, interval_bytes):
-            found = _first_record(partition, segment, location, start_offset, timestamp_ms)
-            if found is not None:
-                return found
+        file = partition.pool.pin(segment.log_path)
+        try:
+            for location in segment.find_time(file.fd, timestamp_ms, interval_bytes):
+                found = await _first_record(partition, file.fd, segment, location, start_offset, timestamp_ms)
+                if found is not None:
+                    return found
+        finally:
+            partition.pool.unpin(file)
     return None
 
 
@@ -213,19 +220,32 @@ async def max_timestamp(partition: Partition) -> OffsetAndTimestamp | None:
     return await offset_for_time(partition, best.max_timestamp_ms)
 
 
-def _first_record(
-    partition: Partition, segment: Segment, location: Location, start_offset: int, timestamp_ms: int
+async def _first_record(
+    partition: Partition, fd: int, segment: Segment, location: Location, start_offset: int, timestamp_ms: int
 ) -> OffsetAndTimestamp | None:
     header = location.header
     if header.last_offset < start_offset or header.control:
         return None
     if header.log_append_time:
         return OffsetAndTimestamp(max(header.base_offset, start_offset), header.max_timestamp_ms)
-    batch = os.pread(partition.pool.fd(segment.log_path), header.size_bytes, location.position)
+    batch = os.pread(fd, header.size_bytes, location.position)
+    limits = partition.limits.decoding
     try:
-        for record in iter_records(batch, partition.limits.max_decompressed_bytes):
-            if record.offset >= start_offset and record.timestamp_ms >= timestamp_ms:
-                return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+        if header.codec == 0 and header.record_count <= _AT_ONCE_RECORDS:
+            return _search(header, batch, limits, start_offset, timestamp_ms)
+        return await asyncio.to_thread(_search, header, batch, limits, start_offset, timestamp_ms)
     except CorruptBatch as error:
-        raise StorageFailure(segment.log_path, f"corrupt at position {location.position}: {error}") from None
+        partition.passed_over.note(partition.tp, header, f"{segment.log_path} at {location.position}: {error}")
+        return None
+
+
+def _search(
+    header: BatchHeader, batch: bytes, limits: DecodingLimits, start_offset: int, timestamp_ms: int
+) -> OffsetAndTimestamp | None:
+    data, position = unpacked(header, batch, limits.max_decompressed_bytes, limits.max_batch_records)
+    opened = OpenBatch(header, data, position)
+    while opened.left:
+        for offset, stamp_ms, _, _, _ in opened.take(_AT_ONCE_RECORDS):
+            if offset >= start_offset and stamp_ms >= timestamp_ms:
+                return OffsetAndTimestamp(offset, stamp_ms)
     return None

@@ -94,6 +94,7 @@ class EmbeddedStore(LogStore):
         self._defaults = dict(defaults or {})
         TopicConfig({}, self._defaults)  # refuses bad defaults now, not at the first topic
         self._limits = limits if limits is not None else StoreLimits()
+        self.decoding = self._limits.decoding
         self._lock = DirectoryLock(self.directory)
         self._checkpoint = Checkpoint(self.directory)
         self._pool = FilePool(self._limits.max_open_files)
@@ -255,6 +256,7 @@ class EmbeddedStore(LogStore):
             ahead=self._ahead,
             clock=self._clock,
             limits=self._limits,
+            passed_over=self.passed_over,
             loaded=self._loaded,
             request_sync=self._request_sync,
         )
@@ -271,6 +273,7 @@ class EmbeddedStore(LogStore):
             ahead=self._ahead,
             clock=self._clock,
             limits=self._limits,
+            passed_over=self.passed_over,
             loaded=self._loaded,
             request_sync=self._request_sync,
             ephemeral=True,
@@ -489,10 +492,15 @@ class EmbeddedStore(LogStore):
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append(
-        self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS
+        self,
+        tp: TopicPartition,
+        batches: Buffer,
+        durability: Durability = Durability.OS,
+        *,
+        foreign: bool = False,
     ) -> asyncio.Future[Appended]:
         partition = self._partition(tp)
-        return self._acknowledge(partition, partition.append(batches), durability)
+        return self._acknowledge(partition, partition.append(batches, foreign=foreign), durability)
 
     def append_marker(
         self,
@@ -576,8 +584,10 @@ class EmbeddedStore(LogStore):
 
     # -- wait --------------------------------------------------------------------------------------------------------
 
-    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False) -> None:
-        self._partition(tp).watch(wake, client_waits=client_waits)
+    def watch(
+        self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False, decodes: bool = False
+    ) -> None:
+        self._partition(tp).watch(wake, client_waits=client_waits, decodes=decodes)
 
     def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
         partition = self._partitions.get(tp)

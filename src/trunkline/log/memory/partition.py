@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from trunkline.clock import Clock
 from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_records, parse_header, read_marker
 from trunkline.log.config import TopicConfig
+from trunkline.log.decoding import DecodingLimits
 from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.intake import Intake
 from trunkline.log.embedded.producers import ProducerTable
@@ -32,7 +33,7 @@ _LEADER_EPOCH = 0
 
 
 class MemoryPartition:
-    def __init__(self, tp: TopicPartition, config: TopicConfig, clock: Clock, max_decompressed_bytes: int) -> None:
+    def __init__(self, tp: TopicPartition, config: TopicConfig, clock: Clock, limits: DecodingLimits) -> None:
         self.tp = tp
         self.batches: list[bytes] = []
         self.last_offsets: list[int] = []
@@ -41,14 +42,14 @@ class MemoryPartition:
         self.log_start_offset = 0
         self.end_offset = 0
         self.failure: LogError | None = None
-        self.watchers: dict[Callable[[], None], None] = {}
+        self.watchers: dict[Callable[[], None], bool] = {}  # with whether they decode records
         self._clock = clock
-        self._max_decompressed_bytes = max_decompressed_bytes
+        self._limits = limits
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
-        self._intake = Intake(config, self._max_decompressed_bytes)
+        self._intake = Intake(config, self._limits)
 
     def bounds(self) -> Bounds:
         if self.failure is not None:
@@ -66,11 +67,11 @@ class MemoryPartition:
 
     # -- append ------------------------------------------------------------------------------------------------------
 
-    def append(self, buffer: Buffer) -> Appended:
+    def append(self, buffer: Buffer, *, foreign: bool = False) -> Appended:
         if self.failure is not None:
             raise self.failure
         now_ms = self._clock.wall_ms()
-        batches = self._intake.admit(buffer, now_ms)
+        batches = self._intake.admit(buffer, now_ms, foreign=foreign, decoded=any(self.watchers.values()))
         repeated = self.producers.drop_duplicates(batches, self.end_offset, now_ms)
         if not batches:
             return Appended(
@@ -145,7 +146,7 @@ class MemoryPartition:
             header = parse_header(batch)
             if header.control or header.max_timestamp_ms < timestamp_ms:
                 continue
-            for record in iter_records(batch, self._max_decompressed_bytes):
+            for record in iter_records(batch, self._limits.max_decompressed_bytes):
                 if record.offset >= self.log_start_offset and record.timestamp_ms >= timestamp_ms:
                     return OffsetAndTimestamp(record.offset, record.timestamp_ms)
         return None

@@ -50,6 +50,7 @@ class MemoryStore(LogStore):
         self._defaults = dict(defaults or {})
         TopicConfig({}, self._defaults)  # refuses bad defaults now, not at the first topic
         self._limits = limits if limits is not None else StoreLimits()
+        self.decoding = self._limits.decoding
         self._topics: dict[str, TopicInfo] = {}
         self._topics_view = MappingProxyType(self._topics)
         self._partitions: dict[TopicPartition, MemoryPartition] = {}
@@ -126,9 +127,7 @@ class MemoryStore(LogStore):
         for number in range(info.partitions):
             tp = TopicPartition(info.name, number)
             if tp not in self._partitions:
-                self._partitions[tp] = MemoryPartition(
-                    tp, info.config, self._clock, self._limits.max_decompressed_bytes
-                )
+                self._partitions[tp] = MemoryPartition(tp, info.config, self._clock, self.decoding)
 
     def _require_topic(self, name: str) -> TopicInfo:
         info = self._topics.get(name)
@@ -153,9 +152,9 @@ class MemoryStore(LogStore):
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append(
-        self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS
+        self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS, *, foreign: bool = False
     ) -> asyncio.Future[Appended]:
-        return self.acknowledge(tp, self._partition(tp).append(batches), durability)
+        return self.acknowledge(tp, self._partition(tp).append(batches, foreign=foreign), durability)
 
     def append_marker(
         self,
@@ -204,8 +203,10 @@ class MemoryStore(LogStore):
 
     # -- wait --------------------------------------------------------------------------------------------------------
 
-    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False) -> None:
-        self._partition(tp).watchers[wake] = None
+    def watch(
+        self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False, decodes: bool = False
+    ) -> None:
+        self._partition(tp).watchers[wake] = decodes
 
     def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
         partition = self._partitions.get(tp)

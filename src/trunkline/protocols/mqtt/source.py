@@ -9,25 +9,23 @@ as it does for any reader of committed records.
 The last offset of each topic name is known, as far as it was written since the start (`MAX_KNOWN_NAMES`): a session that comes
 back and whose filters match nothing written since its place need not read the log to find that out.
 
-Records that are no publications (control batches, aborted transactions, batches that cannot be decoded) are passed over.
+Records that are no publications (control batches, aborted transactions, batches that cannot be decoded) are left out by
+the reading (see `log.portions`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from trunkline.broker.mapping import filter_matches
 from trunkline.clock import Clock
-from trunkline.log.batch import iter_batches
-from trunkline.log.errors import CorruptBatch, LogError, OffsetOutOfRange
-from trunkline.log.records import LightNewRecord, LightRecord, encode_records, iter_light
-from trunkline.log.store import AbortedTransaction, Appended, Durability, LogStore, TopicPartition
+from trunkline.log.errors import LogError, OffsetOutOfRange
+from trunkline.log.portions import read_portion
+from trunkline.log.records import LightNewRecord, LightRecord, encode_records
+from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
 from trunkline.protocols.mqtt.message import Message, topic_of, traits_of
 from trunkline.protocols.mqtt.run import Run
-
-logger = logging.getLogger(__name__)
 
 MAX_KNOWN_NAMES = 100_000
 _RECORDS_PER_MATCH = 0.5  # a filter is matched against a name in the time in which half a record is read
@@ -48,7 +46,7 @@ class Source:
         self.behind = bounds.last_stable_offset < bounds.high_watermark
         self._last: dict[str, int] = {}  # topic name -> offset of its last publication
         self._last_from = self.delivered_to  # from this offset on, `_last` knows every name
-        store.watch(tp, self._wake)
+        store.watch(tp, self._wake, decodes=True)
 
     def close(self) -> None:
         self._store.unwatch(self.tp, self._wake)
@@ -133,28 +131,9 @@ class Source:
 
     async def read_records(self, offset: int, max_bytes: int) -> tuple[list[LightRecord], int]:
         try:
-            piece = await self._store.read(self.tp, offset, max_bytes, committed=True)
+            return await read_portion(self._store, self.tp, offset, max_bytes)
         except OffsetOutOfRange:
             return [], self._store.bounds(self.tp).log_start_offset  # retention went past us, or the topic is a new one
-        found: list[LightRecord] = []
-        following = offset
-        aborted = _Aborted(piece.aborted)
-        for header, batch in iter_batches(piece.records):
-            following = header.last_offset + 1
-            if header.control:
-                aborted.end(header.producer_id)
-                continue
-            if header.transactional and aborted.hides(header.producer_id, header.base_offset):
-                continue
-            try:
-                records = iter_light(batch)
-            except CorruptBatch as error:
-                logger.warning("%s: passed over the batch at offset %d: %s", self.tp, header.base_offset, error)
-                continue
-            if header.base_offset < offset:
-                records = [record for record in records if record[0] >= offset]
-            found += records
-        return found, following
 
     def end_offset(self) -> int:
         return self._store.bounds(self.tp).high_watermark
@@ -184,19 +163,3 @@ def run_of(record: LightRecord, source: Source, topic: str) -> Run:
         source,
         offset,
     )
-
-
-class _Aborted:
-    """Which producers' records are to be passed over at the point that was reached."""
-
-    def __init__(self, transactions: Sequence[AbortedTransaction]) -> None:
-        self._waiting = sorted(transactions, key=lambda each: each.first_offset)
-        self._active: set[int] = set()
-
-    def hides(self, producer_id: int, offset: int) -> bool:
-        while self._waiting and self._waiting[0].first_offset <= offset:
-            self._active.add(self._waiting.pop(0).producer_id)
-        return producer_id in self._active
-
-    def end(self, producer_id: int) -> None:
-        self._active.discard(producer_id)

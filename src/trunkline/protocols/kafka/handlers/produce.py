@@ -75,7 +75,7 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
                 records = _batch(context, request, part)
                 if transactional_id is not None:
                     _check_transaction(context, tp, records, refused)
-                future = context.broker.store.append(tp, records, durability)
+                future = context.broker.store.append(tp, records, durability, foreign=True)
                 if future.done():
                     _fill(result, future.result())
                 else:

@@ -1,0 +1,102 @@
+"""Records of a partition, decoded, a portion at a time: how everyone in the broker reads records from the log.
+
+A portion is what one turn of the event loop can bear: at most `PORTION_RECORDS` records. `following` is where to read on;
+it may lie within a batch, which is opened again then. What is long is not done on the loop: a batch that decompresses
+to more than `_AT_ONCE_BYTES` is decompressed in a thread.
+
+Left out, and not in a gap's way: control batches, records of aborted transactions, and batches that do not decode,
+which are noted (`decoding`). A batch that does not match its checksum is for the same place: raise CorruptBatch where
+it is unpacked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trunkline.log.batch import BatchHeader, iter_batches
+from trunkline.log.compression import TooLarge
+from trunkline.log.decoding import DecodingLimits
+from trunkline.log.errors import CorruptBatch
+from trunkline.log.records import LightRecord, OpenBatch, iter_light, unpacked
+from trunkline.log.store import Buffer, LogStore, Slice, TopicPartition
+
+PORTION_RECORDS = 16_384
+_AT_ONCE_BYTES = 1 << 20
+
+
+class Portion(NamedTuple):
+    records: list[LightRecord]
+    following: int
+
+
+async def read_portion(store: LogStore, tp: TopicPartition, offset: int, max_bytes: int) -> Portion:
+    """The committed records from `offset` on. At the end of what can be read it is empty, and `following` is `offset`."""
+    part = await store.read(tp, offset, max_bytes, committed=True)
+    return await decode_portion(store, tp, part, offset)
+
+
+async def decode_portion(store: LogStore, tp: TopicPartition, part: Slice, offset: int) -> Portion:
+    """The records of a committed read, from `offset` on."""
+    found: list[LightRecord] = []
+    following = offset
+    for header, batch in data_batches(part):
+        if batch is not None:
+            if found and len(found) + header.record_count > PORTION_RECORDS:
+                return Portion(found, following)
+            try:
+                if header.record_count <= PORTION_RECORDS:
+                    records = await _whole(header, batch, store.decoding)
+                    if header.base_offset < offset:
+                        records = [record for record in records if record[0] >= offset]
+                else:
+                    records, left = await _part(header, batch, offset, store.decoding)
+                    if left:
+                        return Portion(records, records[-1][0] + 1)
+                found += records
+            except CorruptBatch as error:
+                store.passed_over.note(tp, header, error)
+        following = max(following, header.last_offset + 1)
+    return Portion(found, following)
+
+
+def data_batches(part: Slice) -> Iterator[tuple[BatchHeader, memoryview | None]]:
+    """Each batch of a committed read; None instead of one without data: control, or of an aborted transaction."""
+    coming = sorted(part.aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+    aborted: set[int] = set()
+    for header, batch in iter_batches(part.records):
+        while coming and coming[-1].first_offset <= header.last_offset:
+            aborted.add(coming.pop().producer_id)
+        if header.control:
+            aborted.discard(header.producer_id)
+            yield header, None
+        elif header.transactional and header.producer_id in aborted:
+            yield header, None
+        else:
+            yield header, batch
+
+
+async def _whole(header: BatchHeader, batch: memoryview, limits: DecodingLimits) -> list[LightRecord]:
+    try:
+        return iter_light(batch, min(_AT_ONCE_BYTES, limits.max_decompressed_bytes), limits.max_batch_records)
+    except TooLarge:
+        data, position = await asyncio.to_thread(_unpacked, header, batch, limits)
+        return OpenBatch(header, data, position).take(header.record_count)
+
+
+async def _part(
+    header: BatchHeader, batch: memoryview, offset: int, limits: DecodingLimits
+) -> tuple[list[LightRecord], bool]:
+    """A portion of a batch with more records than that, and whether some of it are left."""
+    data, position = await asyncio.to_thread(_unpacked, header, batch, limits)
+    opened = OpenBatch(header, data, position)
+    opened.check()
+    await asyncio.sleep(0)
+    opened.skip_before(offset)
+    records = opened.take(PORTION_RECORDS)
+    return records, opened.left > 0
+
+
+def _unpacked(header: BatchHeader, batch: Buffer, limits: DecodingLimits) -> tuple[bytes, int]:
+    return unpacked(header, batch, limits.max_decompressed_bytes, limits.max_batch_records)
