@@ -129,6 +129,10 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
+    def brokers_own(self) -> bool:
+        return self.producer_id == NO_PRODUCER_ID and self.producer_epoch == BROKER_EPOCH
+
+    @property
     def delete_horizon_ms(self) -> int | None:
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
 

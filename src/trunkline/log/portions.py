@@ -12,7 +12,7 @@ it is unpacked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from trunkline.log.batch import BatchHeader, iter_batches
@@ -31,18 +31,29 @@ class Portion(NamedTuple):
     following: int
 
 
-async def read_portion(store: LogStore, tp: TopicPartition, offset: int, max_bytes: int) -> Portion:
-    """The committed records from `offset` on. At the end of what can be read it is empty, and `following` is `offset`."""
+async def read_portion(
+    store: LogStore,
+    tp: TopicPartition,
+    offset: int,
+    max_bytes: int,
+    wanted: Callable[[BatchHeader], bool] | None = None,
+) -> Portion:
+    """The committed records from `offset` on. At the end of what can be read it is empty, and `following` is `offset`.
+
+    With `wanted`, only those in batches of which it is true; others are not looked into.
+    """
     part = await store.read(tp, offset, max_bytes, committed=True)
-    return await decode_portion(store, tp, part, offset)
+    return await decode_portion(store, tp, part, offset, wanted)
 
 
-async def decode_portion(store: LogStore, tp: TopicPartition, part: Slice, offset: int) -> Portion:
+async def decode_portion(
+    store: LogStore, tp: TopicPartition, part: Slice, offset: int, wanted: Callable[[BatchHeader], bool] | None = None
+) -> Portion:
     """The records of a committed read, from `offset` on."""
     found: list[LightRecord] = []
     following = offset
     for header, batch in data_batches(part):
-        if batch is not None:
+        if batch is not None and (wanted is None or wanted(header)):
             if found and len(found) + header.record_count > PORTION_RECORDS:
                 return Portion(found, following)
             try:

@@ -7,7 +7,7 @@
                       mqtt.retain           1, if set
                       mqtt.topic            the topic name, when it is not the key
                       mqtt.client           the publisher's client identifier
-                      mqtt.packet-id        of a QoS 2 publication of a session that is kept (see `recovery`)
+                      mqtt.packet-id        of a QoS 2 publication of a session that is kept (see `sessions`)
                       mqtt.expiry-s, mqtt.payload-format, mqtt.content-type, mqtt.response-topic, mqtt.correlation-data
                       any other             user properties, by their name; one that begins with `mqtt.` is kept
                                             behind `mqtt.user.`

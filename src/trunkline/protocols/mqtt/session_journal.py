@@ -5,7 +5,8 @@
     in:<client id>                    u16 each: QoS 2 packet identifiers received and not yet released
     flow:<client id>                  the session's places in the log and its window, as drawn below
     share:$share/<name>/<filter>      the places of a shared subscription's group
-    seen:                             places in the log up to which every QoS 2 publication is in an `in:` record
+    seen:                             places in the log up to which every QoS 2 publication is in an `in:` record; as a
+                                      flow without entries, then u8 1: behind them the broker marked what it wrote
 
     flow      u16 places, each: u16 length, topic, u32 partition, u64 offset
               u16 entries, each: u16 packet id, u8 state, u16 index of its place (65535: not in a log), u64 offset
@@ -25,6 +26,7 @@ import json
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from trunkline.broker.state_topic import StateTopic
 from trunkline.clock import Clock
@@ -43,8 +45,14 @@ _COUNT = struct.Struct(">H")
 _PLACE = struct.Struct(">IQ")
 _ENTRY = struct.Struct(">HBHQ")
 _NO_PLACE = 0xFFFF
+_MARKED = b"\x01"
 
 Places = dict[TopicPartition, int]
+
+
+class Seen(NamedTuple):
+    places: Places
+    marked: bool  # False: written by a version that did not mark its batches
 
 
 @dataclass(slots=True)
@@ -69,7 +77,7 @@ class SessionJournal:
         self._flows: set[str] = set()  # clients that have a `flow:` record
         self._inbound: set[str] = set()
 
-    async def load(self) -> tuple[dict[str, StoredSession], dict[str, Places], Places]:
+    async def load(self) -> tuple[dict[str, StoredSession], dict[str, Places], Seen]:
         """Every session, the places of every group, and what was seen, as they were written last."""
         await self._topic.open()
         latest: dict[bytes, bytes] = {}
@@ -82,14 +90,15 @@ class SessionJournal:
                 latest[key] = value
         sessions: dict[str, StoredSession] = {}
         groups: dict[str, Places] = {}
-        seen: Places = {}
+        seen = Seen({}, False)
         for key, value in latest.items():
             kind, _, rest = key.decode().partition(":")
             if kind == "share":
                 groups[rest] = decode_flow(value)[0]
                 continue
             if kind == "seen":
-                seen = decode_flow(value)[0]
+                places = decode_flow(value)[0]
+                seen = Seen(places, value != encode_flow(places, {}))
                 continue
             client_id, _, topic_filter = rest.partition("\0")
             self._take(sessions.setdefault(client_id, StoredSession()), kind, client_id, topic_filter, value)
@@ -157,7 +166,7 @@ class SessionJournal:
         self._topic.put(b"in:" + state.client_id.encode(), value)
 
     def put_seen(self, places: Places) -> None:
-        self._topic.put(b"seen:", encode_flow(places, {}))
+        self._topic.put(b"seen:", encode_flow(places, {}) + _MARKED)
 
     def put_flow(self, state: SessionState) -> None:
         if state.in_journal and state.persistent:

@@ -3,7 +3,8 @@
 At start-up every kept session is back, without a connection. One that had a connection when the broker died lost it then:
 its will is due as after any lost connection. QoS 2 publications that reached the log, but whose packet identifier did not
 reach `__sessions` any more, are found by reading the log from where `seen:` says, so that they are known when the
-client sends them again; `mark_seen` keeps that stretch short.
+client sends them again; `mark_seen` keeps that stretch short. Anybody can write the headers of such a publication, by
+copying a topic for instance; so only batches count that bear the broker's own mark, which the log takes from nobody else.
 
 Deadlines (session expiry, will delay) are in one heap, by wall time, and are looked at by `expire`.
 """
@@ -33,6 +34,7 @@ from trunkline.routing.dialect import MQTT
 from trunkline.routing.errors import InvalidPattern
 
 if TYPE_CHECKING:
+    from trunkline.log.batch import BatchHeader
     from trunkline.protocols.mqtt.follower import Follower
     from trunkline.protocols.mqtt.hub import Hub
     from trunkline.protocols.mqtt.run import Run
@@ -51,6 +53,10 @@ class SessionRefused(Exception):
         self.reason_code = reason_code
 
 
+def _own(header: BatchHeader) -> bool:
+    return header.brokers_own
+
+
 class Sessions:
     def __init__(self, hub: Hub) -> None:
         hub.sessions = self
@@ -67,7 +73,8 @@ class Sessions:
 
     async def start(self) -> None:
         hub = self._hub
-        stored, groups, self._seen = await hub.journal.load()
+        stored, groups, seen = await hub.journal.load()
+        self._seen = seen.places
         hub.sources.discover()
         for client_id, record in stored.items():
             self._restore(client_id, record)
@@ -75,7 +82,7 @@ class Sessions:
             if name in groups:
                 group.restore(groups[name])
                 group.in_journal = True
-        await self._find_unrecorded()
+        await self._find_unrecorded(marked=seen.marked)
         self.mark_seen(always=True)
         now_ms = hub.clock.wall_ms()
         for state in list(self.states.values()):
@@ -112,15 +119,19 @@ class Sessions:
                 subscription.since = since
             self._place(subscription)
 
-    async def _find_unrecorded(self) -> None:
-        """Take note of QoS 2 publications that were appended in the last moments before a crash."""
+    async def _find_unrecorded(self, *, marked: bool) -> None:
+        """Take note of QoS 2 publications that were appended in the last moments before a crash.
+
+        A version that did not mark its batches may have left some: then, once, the headers are believed.
+        """
         hub = self._hub
+        wanted = _own if marked else None
         changed: set[SessionState] = set()
         for source in hub.sources.all:
             offset = self._seen.get(source.tp, 0)
             try:
                 while offset < source.delivered_to:
-                    records, following = await source.read_records(offset, hub.limits.catch_up_read_bytes)
+                    records, following = await source.read_records(offset, hub.limits.catch_up_read_bytes, wanted)
                     for record in records:
                         traits = traits_of(record[4])
                         state = self.states.get(traits.publisher) if traits.packet_id else None
@@ -138,8 +149,6 @@ class Sessions:
     def mark_seen(self, *, always: bool = False) -> None:
         """Write down how far `in:` records cover the log, if that is far from what was written last."""
         places = {source.tp: source.end_offset() for source in self._hub.sources.all}
-        if not places:
-            return
         if always or any(end - self._seen.get(tp, 0) >= _MARK_EVERY_RECORDS for tp, end in places.items()):
             self._seen = places
             self._hub.journal.put_seen(places)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 
 from trunkline.broker.mapping import filter_matches
 from trunkline.clock import Clock
+from trunkline.log.batch import BROKER_EPOCH, BatchHeader
 from trunkline.log.errors import LogError, OffsetOutOfRange
 from trunkline.log.portions import read_portion
 from trunkline.log.records import LightNewRecord, LightRecord, encode_records
@@ -89,8 +90,8 @@ class Source:
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append(self, records: list[LightNewRecord], durability: Durability) -> tuple[int, asyncio.Future[Appended]]:
-        """Write the records as one batch; returns the offset of the first, and the future."""
-        batch = encode_records(records, timestamp_ms=self._clock.wall_ms())
+        """Write the records as one batch, marked as the broker's own; returns the offset of the first, and the future."""
+        batch = encode_records(records, timestamp_ms=self._clock.wall_ms(), producer_epoch=BROKER_EPOCH)
         self._appending = True
         try:
             future = self._store.append(self.tp, batch, durability)
@@ -129,9 +130,11 @@ class Source:
             next_offset = record[0] + 1
         return runs, following
 
-    async def read_records(self, offset: int, max_bytes: int) -> tuple[list[LightRecord], int]:
+    async def read_records(
+        self, offset: int, max_bytes: int, wanted: Callable[[BatchHeader], bool] | None = None
+    ) -> tuple[list[LightRecord], int]:
         try:
-            return await read_portion(self._store, self.tp, offset, max_bytes)
+            return await read_portion(self._store, self.tp, offset, max_bytes, wanted)
         except OffsetOutOfRange:
             return [], self._store.bounds(self.tp).log_start_offset  # retention went past us, or the topic is a new one
 
