@@ -17,7 +17,8 @@ the message loses its own expiry (else it would die again at once); what a clien
 if it knows of no death; and a cycle in which no client rejected the
 message is cut: it is dropped when it would come back to a queue where it died, with no rejection since.
 
-Bounded: `MAX_DEATHS` entries; the oldest go.
+Bounded: `MAX_DEATHS` entries; the oldest go. Anybody can write these headers: what is no list of objects, is larger than
+`MAX_DEATHS_BYTES` or nested deeper than `MAX_DEATHS_DEPTH` is no history, and counts for nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from trunkline.log.batch import MAX_RECORD_HEADERS
 from trunkline.log.records import decode_headers, encode_headers
 
 MAX_DEATHS: Final = 64
+MAX_DEATHS_BYTES: Final = 256 << 10
+MAX_DEATHS_DEPTH: Final = 16
 
 EXCHANGE_HEADER: Final = "amqp.exchange"
 ROUTING_KEY_HEADER: Final = "amqp.routing-key"
@@ -36,6 +40,7 @@ EXPIRATION_HEADER: Final = "amqp.expiration"
 COPIES_HEADER: Final = "CC"
 BLIND_COPIES_HEADER: Final = "amqp.bcc"
 DEATHS_HEADER: Final = "x-death"
+_MAX_KEPT: Final = MAX_RECORD_HEADERS - 16  # of a message's own headers: its history must fit, too
 _FIRST: Final = "x-first-death-"
 _LAST: Final = "x-last-death-"
 
@@ -57,11 +62,12 @@ def bury(section: bytes, queue: str, reason: str, *, routing_key: str | None, ex
     deaths: list[dict[str, object]] = []
     for name, value in decode_headers(section):
         if name == DEATHS_HEADER:
-            deaths = _read_deaths(value)
+            deaths = read_deaths(value) or []
         elif name in {EXCHANGE_HEADER, ROUTING_KEY_HEADER, EXPIRATION_HEADER}:
             found[name] = (value or b"").decode("utf-8", "replace")
         elif not name.startswith(_LAST):
             kept.append((name, value))
+    del kept[_MAX_KEPT:]
     own_key = found.get(ROUTING_KEY_HEADER, queue)
     own_exchange = found.get(EXCHANGE_HEADER, "")
     copies: tuple[str, ...] = ()
@@ -105,12 +111,25 @@ def _read_keys(headers: Sequence[tuple[str, bytes | None]], name: str) -> tuple[
     return ()
 
 
-def _read_deaths(value: bytes | None) -> list[dict[str, object]]:
+def read_deaths(value: bytes | None) -> list[dict[str, object]] | None:
+    """The objects in a message's history; None for what is none, whoever wrote it."""
+    if value is None or len(value) > MAX_DEATHS_BYTES:
+        return None
     try:
-        read = json.loads(value or b"[]")
-    except ValueError:
-        return []
-    return [dict(death) for death in read if isinstance(death, dict)] if isinstance(read, list) else []
+        read = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(read, list) or _deeper_than(MAX_DEATHS_DEPTH, read):
+        return None
+    return [dict(death) for death in read if isinstance(death, dict)]
+
+
+def _deeper_than(levels: int, value: object) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return False
+    return levels == 0 or any(_deeper_than(levels - 1, item) for item in value)
 
 
 def _add_death(

@@ -286,10 +286,12 @@ class OpenBatch:
         return records
 
 
-def check_records(header: BatchHeader, data: bytes, position: int, *, gapless: bool = False) -> bool:
+def check_records(
+    header: BatchHeader, data: bytes, position: int, *, gapless: bool = False, max_headers: int = MAX_RECORDS
+) -> bool:
     """Raise CorruptBatch unless the records are well formed, to the last byte; returns whether each has a key.
 
-    `gapless` as a producer's batch is: its offsets follow each other.
+    `gapless` as a producer's batch is: its offsets follow each other. `max_headers` is for all records together.
     """
     reader = _Reader(data, position, position + body_bytes(header, data))
     count: i64 = header.record_count
@@ -300,6 +302,8 @@ def check_records(header: BatchHeader, data: bytes, position: int, *, gapless: b
     if count * MIN_RECORD_BYTES > reader.end - reader.position:
         raise CorruptBatch(f"{count} records do not fit {reader.end - reader.position} bytes")
     known: bytes = NO_HEADERS
+    known_headers: i64 = 0
+    headers_left: i64 = max_headers
     try:
         while count > 0:
             count -= 1
@@ -323,8 +327,11 @@ def check_records(header: BatchHeader, data: bytes, position: int, *, gapless: b
             if end - reader.position > 1 or data[reader.position] != 0:
                 headers = data[reader.position : end]
                 if headers != known:
-                    check_headers(headers)
+                    known_headers = check_headers(headers)
                     known = headers
+                headers_left -= known_headers
+                if headers_left < 0:
+                    raise CorruptBatch(f"the batch's records have more than {max_headers} headers")
             reader.position = end
     except IndexError:
         raise CorruptBatch("batch ends in the middle of a record") from None
@@ -384,11 +391,12 @@ def _take_records(header: BatchHeader, reader: _Reader, count: i64, previous: i6
     return records
 
 
-def check_headers(section: bytes) -> None:
-    """Raise CorruptBatch unless the section is well formed, to its end."""
+def check_headers(section: bytes) -> i64:
+    """Raise CorruptBatch unless the section is well formed, to its end; returns how many headers it has."""
     reader = _Reader(section, 0, len(section))
     try:
-        count = _header_count(reader)
+        found = _header_count(reader)
+        count = found
         while count > 0:
             count -= 1
             length = reader.skip_bytes()
@@ -401,6 +409,7 @@ def check_headers(section: bytes) -> None:
         raise CorruptBatch("headers end in the middle of one") from None
     if reader.position != reader.end:
         raise CorruptBatch(f"{reader.end - reader.position} bytes are left over after the headers")
+    return found
 
 
 def _check_name(name: bytes) -> None:

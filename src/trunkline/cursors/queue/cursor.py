@@ -52,6 +52,7 @@ from trunkline.log.store import Appended, Durability, TopicInfo
 _logger = logging.getLogger(__name__)
 
 REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
+UNDELIVERABLE = "undeliverable"
 _UNLIMITED = 1 << 62
 _MESSAGE_OVERHEAD_BYTES = 200  # of a message in memory, beside its body
 _LEASE_OVERHEAD_BYTES = 250
@@ -91,6 +92,7 @@ class QueueCursor:
         self._leases = Leases()
         self._schedule = Schedule(queue_id, self._journal, self._limits, first_id=self._clock.wall_ms() << 16)
         self._accounted_bytes = 0
+        self._undeliverable = 0
         self._published = self._delivered = self._redelivered = self._acknowledged = self._dead_lettered = 0
         self._backing = Backing(topic, runtime, durable=durable, appended=self._on_append, failed=self._cannot_write)
         bounds = self._backing.bounds()
@@ -466,6 +468,23 @@ class QueueCursor:
             self._account()
             self._runtime.wake(self)
         return len(found)
+
+    def give_up(self, delivery: Delivery, why: object) -> None:
+        """A message that can be given to nobody, for what is in it: dead-lettered, or dropped.
+
+        The broker's log tells of the first, and then whenever their number has doubled.
+        """
+        self._undeliverable += 1
+        if self._undeliverable & (self._undeliverable - 1) == 0:
+            _logger.error(
+                "queue %s: the message at offset %d cannot be delivered and is given up (number %d): %s",
+                self.name,
+                delivery.offset,
+                self._undeliverable,
+                why,
+            )
+        if not self.reject([delivery.offset], UNDELIVERABLE):
+            self._give_up(delivery, UNDELIVERABLE)  # it was taken without acknowledgement, and so is settled already
 
     def extend(self, offset: int, lease_ms: int) -> bool:
         """Let the lease end so long from now. 0 ends it at once; False when there is no such lease."""

@@ -84,7 +84,18 @@ class QueueRuntime:
             try:
                 consumer.deliver(deliveries)
             except Exception:
-                _logger.exception("a consumer of queue %s failed", deliveries[0].queue.name)
+                self._take_back(consumer, deliveries)
+
+    def _take_back(self, consumer: QueueConsumer, deliveries: list[Delivery]) -> None:
+        """A consumer failed. It gets nothing more, or it would fail in every turn; what it did not take goes to others."""
+        queue = deliveries[0].queue
+        _logger.exception("a consumer of queue %s failed and is cancelled", queue.name)
+        try:
+            queue.remove_consumer(consumer)
+            queue.release([delivery.offset for delivery in deliveries])
+            consumer.cancelled("it failed")
+        except Exception:
+            _logger.exception("a consumer of queue %s could not be cancelled", queue.name)
 
     def forget(self, queue: QueueCursor) -> None:
         self._woken.pop(queue, None)

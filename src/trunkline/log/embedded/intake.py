@@ -2,17 +2,24 @@
 
 Everything is checked before anything is written, so an append of several batches is taken or refused as a whole.
 
-Records are looked into only where somebody will decode them: compaction, which also wants a key in each, and whoever
-watches the partition for that (a queue, MQTT). Elsewhere the header has to be believable: a batch cannot hold more records than fit
-its bytes, whatever the codec, nor more than `max_batch_records`, because any topic may become a queue. They are decoded and encoded anew
-only to be recompressed, as the topic's settings may demand.
+Records are looked into only where somebody will decode them: compaction, which also wants a key in each, and whoever watches
+the partition for that (a queue, MQTT); and where the topic wants another codec than the producer's. Nothing is made of
+them. Elsewhere the header has to be believable: a batch cannot hold more records than fit its bytes, whatever the codec,
+nor more than `max_batch_records`, because any topic may become a queue.
 """
 
 from __future__ import annotations
 
 from trunkline.log import batch as layout
 from trunkline.log import compression as codecs
-from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, MIN_RECORD_BYTES, BatchHeader, Record
+from trunkline.log.batch import (
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAX_RECORDS,
+    MIN_RECORD_BYTES,
+    BatchHeader,
+)
 from trunkline.log.checksum import crc32c_of
 from trunkline.log.config import LONG_MAX, TopicConfig
 from trunkline.log.decoding import DecodingLimits
@@ -41,7 +48,7 @@ class Intake:
         self._limits = limits
         self._max_message_bytes = config.max_message_bytes
         self._codec = None if config.compression_type == "producer" else codecs.CODEC_NUMBERS[config.compression_type]
-        self._plain = not (config.log_append_time or config.compacted or self._codec is not None)
+        self._plain = not (config.log_append_time or self._codec is not None)
         self._after_ms = config.timestamp_after_max_ms
         self._before_ms = config.timestamp_before_max_ms
 
@@ -78,6 +85,8 @@ class Intake:
             self._check(header, now_ms)
             if foreign:
                 self._check_foreign(header, batch, decoded=decoded)
+            elif self._config.compacted:
+                self._check_records(header, batch, MAX_RECORDS)
             if not self._plain:
                 header, batch = self._transform(header, batch, now_ms)
             admitted.append((header, batch))
@@ -124,59 +133,45 @@ class Intake:
             )
         if header.producer_epoch == layout.BROKER_EPOCH:
             raise InvalidRecord(f"producer epoch {header.producer_epoch} is the broker's own")
-        if decoded and not self._config.compacted:
-            self._check_records(header, batch)
+        if decoded or self._config.compacted:
+            self._check_records(header, batch, self._limits.max_batch_records)
 
-    def _check_records(self, header: BatchHeader, batch: memoryview) -> bool:
-        """InvalidRecord unless the records can be decoded; returns whether each has a key."""
+    def _check_records(self, header: BatchHeader, batch: memoryview, max_headers: int) -> Buffer:
+        """The records' bytes, unpacked. InvalidRecord unless they parse and, in a compacted topic, each has a key."""
         try:
             data, position = unpacked(header, batch, self._limits.max_decompressed_bytes)
-            return check_records(header, data, position, gapless=True)
+            keyed = check_records(header, data, position, gapless=True, max_headers=max_headers)
         except CorruptBatch as error:
             raise InvalidRecord(f"the batch's records cannot be decoded: {error}") from None
+        if self._config.compacted and not keyed:
+            raise InvalidRecord("a record without a key cannot be stored in a compacted topic")
+        return memoryview(data)[position:]
 
     def _transform(self, header: BatchHeader, batch: memoryview, now_ms: int) -> tuple[BatchHeader, memoryview]:
-        recompress = self._codec is not None and self._codec != header.codec
-        if not (recompress or self._config.compacted):
-            return _stamp(header, batch, now_ms)
-        if self._config.compacted and not self._check_records(header, batch):
-            raise InvalidRecord("a record without a key cannot be stored in a compacted topic")
-        if recompress:
-            header, batch = self._recompress(header, self._records(batch))
-            if len(batch) > self._max_message_bytes:
+        codec, body = header.codec, batch[HEADER_BYTES:]
+        if self._codec is not None and self._codec != codec:
+            codec = self._codec
+            body = memoryview(codecs.compress(codec, self._check_records(header, batch, MAX_RECORDS)))
+            if len(body) + HEADER_BYTES > self._max_message_bytes:
                 raise BatchTooLarge(
-                    f"the batch has {len(batch)} bytes as {self._config.compression_type}; "
+                    f"the batch has {len(body) + HEADER_BYTES} bytes as {self._config.compression_type}; "
                     f"max.message.bytes of the topic is {self._max_message_bytes}"
                 )
-        return _stamp(header, batch, now_ms) if self._config.log_append_time else (header, batch)
-
-    def _records(self, batch: memoryview) -> list[Record]:
-        try:
-            return list(layout.iter_records(batch, self._limits.max_decompressed_bytes))
-        except CorruptBatch as error:
-            raise InvalidRecord(f"the batch's records cannot be decoded: {error}") from None
-
-    def _recompress(self, header: BatchHeader, records: list[Record]) -> tuple[BatchHeader, memoryview]:
-        built = layout.build_batch(
-            records,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            transactional=header.transactional,
-            compression="none" if self._config.compression_type == "uncompressed" else self._config.compression_type,
-        )
-        return layout.parse_header(built), memoryview(built)
+        elif not self._config.log_append_time:
+            return header, batch
+        return _sealed(header, body, codec, now_ms if self._config.log_append_time else None)
 
 
-def _stamp(header: BatchHeader, batch: memoryview, now_ms: int) -> tuple[BatchHeader, memoryview]:
-    """Give the batch the broker's time: one timestamp in the header stands for every record."""
+def _sealed(header: BatchHeader, body: Buffer, codec: int, now_ms: int | None) -> tuple[BatchHeader, memoryview]:
+    """The batch with this body. With the broker's time, one timestamp in the header stands for every record."""
+    attributes = (header.attributes & ~layout.CODEC_MASK) | codec
     built = layout.seal_batch(
-        batch[HEADER_BYTES:],
+        body,
         base_offset=header.base_offset,
-        attributes=header.attributes | layout.LOG_APPEND_TIME,
+        attributes=attributes if now_ms is None else attributes | layout.LOG_APPEND_TIME,
         last_offset_delta=header.last_offset_delta,
         base_timestamp_ms=header.base_timestamp_ms,
-        max_timestamp_ms=now_ms,
+        max_timestamp_ms=header.max_timestamp_ms if now_ms is None else now_ms,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,

@@ -3,6 +3,9 @@
 Deliveries of a turn are encoded in one go. With `no_ack` the cursor has settled them already; otherwise they
 stay with the channel until the client settles them. A client that does not take its deliveries off the connection gets
 no more of them: the consumer has no credit while the connection is not writable.
+
+A message that cannot be made a delivery, because of what somebody put into its record, is given up by its queue; the
+others of the turn go out.
 """
 
 from __future__ import annotations
@@ -79,11 +82,28 @@ class Consumer:
         return min(left, room)
 
     def deliver(self, deliveries: list[Delivery]) -> None:
+        try:
+            frames = self._encoded(deliveries)
+        except Exception:
+            deliveries = self._without_undeliverable(deliveries)
+            if not deliveries:
+                return
+            frames = self._encoded(deliveries)
+        channel = self.channel
+        first_tag = channel.next_tag
+        channel.next_tag += len(deliveries)
+        channel.session.send(frames)
+        if not self.no_ack:
+            self.unsettled += len(deliveries)
+            channel.prefetch.held += len(deliveries)
+            if self.pool is not None:
+                self.pool.left -= len(deliveries)
+            channel.unsettled.update(zip(range(first_tag, channel.next_tag), deliveries, strict=True))
+
+    def _encoded(self, deliveries: list[Delivery]) -> bytes:
         channel = self.channel
         session = channel.session
         known = session.envelopes.by_section
-        first_tag = channel.next_tag
-        channel.next_tag += len(deliveries)
         contents: list[Content] = []
         for delivery in deliveries:
             message = delivery[1]
@@ -94,13 +114,18 @@ class Consumer:
                 contents.append((envelope.exchange, envelope.routing_key, delivery[2], envelope.properties, message[0]))
             else:
                 contents.append(content_of(envelope, delivery, self.queue, self._properties_of(envelope, delivery)))
-        session.send(encode_deliveries(channel.number, self._raw_tag, first_tag, contents, session.frame_max_bytes))
-        if not self.no_ack:
-            self.unsettled += len(deliveries)
-            channel.prefetch.held += len(deliveries)
-            if self.pool is not None:
-                self.pool.left -= len(deliveries)
-            channel.unsettled.update(zip(range(first_tag, channel.next_tag), deliveries, strict=True))
+        return encode_deliveries(channel.number, self._raw_tag, channel.next_tag, contents, session.frame_max_bytes)
+
+    def _without_undeliverable(self, deliveries: list[Delivery]) -> list[Delivery]:
+        kept: list[Delivery] = []
+        for delivery in deliveries:
+            try:
+                self._encoded([delivery])
+            except Exception as error:
+                delivery.queue.give_up(delivery, error)
+            else:
+                kept.append(delivery)
+        return kept
 
     def _properties_of(self, envelope: Envelope, delivery: Delivery) -> bytes:
         if self.counts_deliveries and delivery.delivery_count > 1:

@@ -14,6 +14,11 @@ A message's body is the record's value. Everything else about it is in record he
 A record without `amqp.exchange` was written by another protocol: its headers become string fields of the headers table,
 and it has the queue's name as routing key.
 
+Anybody can write these headers, so nothing that is in them may raise on the way to a consumer: `amqp.headers` that does not
+decode is left out, and so are a property that is no number where it has to be or is longer than fits, and a field with a name
+over 255 bytes; an `x-death` that is no history is a string; of two headers with a reserved name the first counts. Fields
+that do not fit `MAX_TABLE_BYTES` together are left out, because all of a message but its body goes into one frame.
+
 Both directions are remembered, by the bytes that decide the result: most messages of a stream have the same properties,
 and then a message costs one dictionary look-up each way. `Envelopes` holds at most `MAX_REMEMBERED` of each, and none
 whose header section is larger than `MAX_REMEMBERED_BYTES`.
@@ -25,7 +30,7 @@ import json
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final
+from typing import Final, cast
 
 from trunkline.broker.dead_letters import (
     BLIND_COPIES_HEADER,
@@ -35,6 +40,7 @@ from trunkline.broker.dead_letters import (
     EXPIRATION_HEADER,
     ROUTING_KEY_HEADER,
     is_history,
+    read_deaths,
 )
 from trunkline.broker.refusals import type_name
 from trunkline.broker.virtual_host import Queue
@@ -54,6 +60,8 @@ from trunkline.protocols.amqp.values import (
 
 MAX_REMEMBERED: Final = 8_192
 MAX_REMEMBERED_BYTES: Final = 1_024
+MAX_HEADERS: Final = 4_000  # properties and fields of a publication; records of more than 4,096 headers are not read
+MAX_TABLE_BYTES: Final = 124 << 10  # of a frame's 128 KiB
 
 PREFIX: Final = "amqp."
 HEADERS_HEADER: Final = "amqp.headers"
@@ -205,6 +213,8 @@ def envelope_of(exchange: str, routing_key: str, properties: bytes) -> Envelope:
         _read_properties(envelope, record)
         if envelope.fields:
             _read_table(envelope, record)
+            if len(record) > MAX_HEADERS:
+                raise FrameError(PRECONDITION_FAILED, f"a message has at most {MAX_HEADERS} headers", 60, 40)
     envelope.section = encode_headers(record)
     envelope.plain = not (
         envelope.copies
@@ -363,13 +373,15 @@ def envelope_of_section(section: bytes) -> Envelope:
     fields: list[tuple[str, bytes | None]] = []
     for name, value in decode_headers(section):
         if name in _TABLE_RESERVED:
-            found[name] = value
+            found.setdefault(name, value)
         elif len(name.encode()) <= _MAX_SHORT:
             fields.append((name, value))
-    typed = dict(split_table(found.get(HEADERS_HEADER) or b""))
+    typed = _typed_fields(found.get(HEADERS_HEADER))
     table = [(name, _field_of(name, value, typed.pop(name, None))) for name, value in fields]
     # A field whose header the broker removed is gone; these never had one.
     table += [(name, encoded) for name, encoded in typed.items() if name in _TABLE_RESERVED or name == DEATHS_HEADER]
+    if len(section) > MAX_TABLE_BYTES // 2:
+        table = _fitting(table)
     flags = 0
     parts: list[bytes] = []
     for bit, name, size in _PROPERTIES:
@@ -398,6 +410,24 @@ def envelope_of_section(section: bytes) -> Envelope:
     return envelope
 
 
+def _fitting(table: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    fitting: list[tuple[str, bytes]] = []
+    left = MAX_TABLE_BYTES
+    for name, encoded in table:
+        size = 1 + len(name.encode()) + len(encoded)
+        if size <= left:
+            left -= size
+            fitting.append((name, encoded))
+    return fitting
+
+
+def _typed_fields(encoded: bytes | None) -> dict[str, bytes]:
+    try:
+        return dict(split_table(encoded or b""))
+    except FrameError:
+        return {}
+
+
 def _number(value: bytes, size: int) -> bytes | None:
     """None for a number that does not fit: only a foreign writer could have put it there."""
     if size == 0 or not value.isdigit() or len(value) > 20:
@@ -407,13 +437,16 @@ def _number(value: bytes, size: int) -> bytes | None:
 
 
 def _text(value: bytes | None) -> str:
-    text = b"" if value is None else value
-    return text[:_MAX_SHORT].decode("utf-8", "replace")
+    """As much of it as fits a short string."""
+    if value is None:
+        return ""
+    text = value[:_MAX_SHORT].decode("utf-8", "replace")
+    return text.encode()[:_MAX_SHORT].decode("utf-8", "ignore")  # what replaces a bad byte takes three
 
 
 def _field_of(name: str, value: bytes | None, typed: bytes | None) -> bytes:
     """A field of the headers table: `typed` is how the client encoded it, unless the broker has changed it since."""
-    if typed is not None and not (is_history(name) and _readable(decode_field(typed)) != value):
+    if typed is not None and (not is_history(name) or _says(typed, value)):
         return typed
     if value is None:
         return b"V"
@@ -424,15 +457,26 @@ def _field_of(name: str, value: bytes | None, typed: bytes | None) -> bytes:
     return b"S" + len(value).to_bytes(4, "big") + value
 
 
-def _deaths_from_json(value: bytes) -> bytes | None:
+def _says(typed: bytes, value: bytes | None) -> bool:
+    """Whether a field as a client encoded it is what the record's header of that name says."""
     try:
-        deaths = json.loads(value)
-        table: list[FieldValue] = []
-        for death in deaths:
-            entry: dict[str, FieldValue] = dict(death)
-            if isinstance(death.get("time"), int):
-                entry["time"] = Timestamp(death["time"])
-            table.append(entry)
+        return _readable(decode_field(typed)) == value
+    except FrameError:
+        return False
+
+
+def _deaths_from_json(value: bytes) -> bytes | None:
+    deaths = read_deaths(value)
+    if deaths is None:
+        return None
+    table: list[FieldValue] = []
+    for death in deaths:
+        entry = cast("dict[str, FieldValue]", death)
+        seconds = entry.get("time")
+        if isinstance(seconds, int) and not isinstance(seconds, bool):
+            entry["time"] = Timestamp(seconds)
+        table.append(entry)
+    try:
         return encode_field(table)
-    except (ValueError, TypeError, AttributeError):
+    except ValueError:  # a number, or a name, that does not fit
         return None

@@ -429,40 +429,45 @@ def _basic_get(channel: Channel, method: m.BasicGet) -> Later:
 
     def get(queue: Queue) -> Later:
         found = queue.cursor.acquire(1, consumer=channel, no_ack=method.no_ack)
-        if found or not queue.cursor.ready:
-            _get_answer(channel, queue, found, method.no_ack)
+        if (found or not queue.cursor.ready) and _get_answer(channel, queue, found, method.no_ack):
             return None
         return load(queue)
 
     async def load(queue: Queue) -> None:
         """What is ready is not in memory."""
-        found: list[Delivery] = []
-        while not found and await queue.cursor.load() and channel.open:
+        while await queue.cursor.load() and channel.open:
             found = queue.cursor.acquire(1, consumer=channel, no_ack=method.no_ack)
+            if found and _get_answer(channel, queue, found, method.no_ack):
+                return
         if channel.open:
-            _get_answer(channel, queue, found, method.no_ack)
-        else:
-            queue.cursor.release([delivery.offset for delivery in found])
+            _get_answer(channel, queue, [], method.no_ack)
 
     return _with_queue(channel, method.queue, get)
 
 
-def _get_answer(channel: Channel, queue: Queue, found: list[Delivery], no_ack: bool) -> None:
+def _get_answer(channel: Channel, queue: Queue, found: list[Delivery], no_ack: bool) -> bool:
+    """False: what was found cannot be delivered, and the queue has given it up."""
     session = channel.session
     if not found:
         session.send_method(channel.number, m.BasicGetEmpty())
-        return
+        return True
     tag = channel.next_tag
+    try:
+        envelope = session.envelopes.of_record(found[0].message.headers)
+        properties = envelope.properties
+        if queue.arguments.get("x-queue-type") == "quorum":
+            # As in RabbitMQ, which tells who gets a message from the first delivery on, and who consumes from the second.
+            properties = envelope.with_header("x-delivery-count", found[0].delivery_count - 1)
+        content = content_of(envelope, found[0], queue, properties)
+        frames = encode_get_ok(channel.number, tag, content, queue.cursor.ready, session.frame_max_bytes)
+    except Exception as error:
+        queue.cursor.give_up(found[0], error)
+        return False
+    session.send(frames)
     channel.next_tag += 1
-    envelope = session.envelopes.of_record(found[0].message.headers)
-    properties = envelope.properties
-    if queue.arguments.get("x-queue-type") == "quorum":
-        # As in RabbitMQ, which tells who gets a message from the first delivery on, and who consumes from the second.
-        properties = envelope.with_header("x-delivery-count", found[0].delivery_count - 1)
-    content = content_of(envelope, found[0], queue, properties)
-    session.send(encode_get_ok(channel.number, tag, content, queue.cursor.ready, session.frame_max_bytes))
     if not no_ack:
         channel.unsettled[tag] = found[0]
+    return True
 
 
 def _basic_recover(channel: Channel, method: m.BasicRecover) -> Later:

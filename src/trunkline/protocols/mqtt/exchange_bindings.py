@@ -29,6 +29,7 @@ from trunkline.protocols.mqtt.subscription import Route
 EXCHANGE: Final = "amq.topic"
 MAX_ROUTING_KEY_BYTES: Final = 255
 MAX_REMEMBERED: Final = 4_096
+MAX_REMEMBERED_BYTES: Final = 1_024
 
 
 class ExchangeBindings:
@@ -95,10 +96,12 @@ class ExchangeBindings:
     def _section(self, section: bytes, topic: str) -> bytes:
         found = self._sections.get((section, topic))
         if found is None:
-            if len(self._sections) >= MAX_REMEMBERED:
-                self._sections.clear()
             names = [(EXCHANGE_HEADER, EXCHANGE.encode()), (ROUTING_KEY_HEADER, routing_key(topic).encode())]
-            found = self._sections[section, topic] = encode_headers([*names, *decode_headers(section)])
+            found = encode_headers([*names, *decode_headers(section)])
+            if len(found) <= MAX_REMEMBERED_BYTES:
+                if len(self._sections) >= MAX_REMEMBERED:
+                    self._sections.clear()
+                self._sections[section, topic] = found
         return found
 
 

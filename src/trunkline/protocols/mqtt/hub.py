@@ -439,7 +439,10 @@ class Hub:
     def _offer_read(self, source: Source, runs: list[Run], following: int) -> None:
         source.behind = False  # `offer` is to take these; nothing else runs meanwhile
         for run in runs:
-            self.offer(self.routes.route(run.topic), run)
+            try:
+                self.offer(self.routes.route(run.topic), run)
+            except Exception as error:
+                source.undeliverable(run.offset, error)
         source.delivered_to = following
         source.behind = True
         self.schedule()

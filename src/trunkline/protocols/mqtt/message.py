@@ -16,8 +16,12 @@ A record that no MQTT client wrote has none of the `mqtt.` headers: its topic na
 without one (or with one that is no topic name), it goes out at whatever QoS a subscription asked for, and its headers
 are user properties where they are text.
 
+Anybody can write these headers: what no MQTT client could have sent is left out, property by property, and so are user
+properties that do not fit `MAX_PROPERTIES_BYTES` together.
+
 Properties are kept as the encoded section that goes on the wire, without the expiry, which changes on the way. Sections
-of both kinds repeat from message to message, so translations are remembered (`MAX_REMEMBERED` of each).
+of both kinds repeat from message to message, so translations are remembered (`MAX_REMEMBERED` of each, none larger than
+`MAX_REMEMBERED_BYTES`).
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from trunkline.protocols.mqtt.source import Source
 
 MAX_REMEMBERED = 4_096
+MAX_REMEMBERED_BYTES = 1_024
+MAX_PROPERTIES_BYTES = 1 << 20
 FOREIGN_QOS = 2  # of records that no MQTT client wrote: a subscription gets what it asked for
 NOT_STORED = -1
 
@@ -132,13 +138,16 @@ def read_traits(section: bytes) -> Traits:
         return _FOREIGN
     qos, retain, topic, publisher, packet_id = FOREIGN_QOS, False, None, "", 0
     properties = Properties()
+    room = MAX_PROPERTIES_BYTES
     for name, value in decode_headers(section):
         if value is None:
             continue
         if not name.startswith(_OWN) or name.startswith(_USER):
             user_name = name.removeprefix(_USER)
             text = _text(value)
-            if text is not None and _is_text(user_name):
+            size = len(user_name) + len(value)
+            if text is not None and _is_text(user_name) and size <= room:
+                room -= size
                 properties.user_properties.append((user_name, text))
             continue
         match name:
@@ -176,9 +185,11 @@ _remembered: dict[bytes, Traits] = {NO_HEADERS: _FOREIGN}
 def traits_of(section: bytes) -> Traits:
     traits = _remembered.get(section)
     if traits is None:
-        if len(_remembered) >= MAX_REMEMBERED:
-            _remembered.clear()
-        traits = _remembered[section] = read_traits(section)
+        traits = read_traits(section)
+        if len(section) <= MAX_REMEMBERED_BYTES:
+            if len(_remembered) >= MAX_REMEMBERED:
+                _remembered.clear()
+            _remembered[section] = traits
     return traits
 
 
@@ -192,9 +203,11 @@ def topic_of(record: LightRecord, default_topic: str) -> str:
         return default_topic
     known = _names.get(key)
     if known is None:
-        if len(_names) >= MAX_REMEMBERED:
-            _names.clear()
-        known = _names[key] = topic_name(key) or ""
+        known = topic_name(key) or ""
+        if len(key) <= MAX_REMEMBERED_BYTES:
+            if len(_names) >= MAX_REMEMBERED:
+                _names.clear()
+            _names[key] = known
     return known or default_topic
 
 

@@ -6,6 +6,7 @@
 `_PLACES` says which packet may carry which. A property that a packet does not take is malformed; one that comes twice, or
 has a value outside its range, is a protocol error. User properties may repeat anywhere and keep their order; the
 subscription identifier may repeat in a PUBLISH, which a server that forwards for several subscriptions sends.
+A packet has at most `MAX_USER_PROPERTIES`: each becomes a header of a record, and those are bounded.
 
 This module is compiled where a C compiler is present.
 """
@@ -17,10 +18,17 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from trunkline.protocols.mqtt.errors import MALFORMED_PACKET, PROTOCOL_ERROR, TOPIC_ALIAS_INVALID, MalformedPacket
+from trunkline.protocols.mqtt.errors import (
+    MALFORMED_PACKET,
+    PROTOCOL_ERROR,
+    QUOTA_EXCEEDED,
+    TOPIC_ALIAS_INVALID,
+    MalformedPacket,
+)
 from trunkline.protocols.mqtt.values import ValueReader, put_binary, put_text, put_unsigned, put_varint
 
 NO_PROPERTIES: Final = b"\x00"
+MAX_USER_PROPERTIES: Final = 4_000
 
 # The packets that carry properties, as bits; WILL is the part of CONNECT that describes the will.
 IN_CONNECT: Final = 1
@@ -165,6 +173,8 @@ def decode_properties(reader: ValueReader, place: int) -> Properties | None:
 def _read_property(reader: ValueReader, identifier: int, properties: Properties) -> None:
     if identifier == USER_PROPERTY:
         name = reader.text()
+        if len(properties.user_properties) == MAX_USER_PROPERTIES:
+            raise MalformedPacket(QUOTA_EXCEEDED, f"more than {MAX_USER_PROPERTIES} user properties")
         properties.user_properties.append((name, reader.text()))
     elif identifier == TOPIC_ALIAS:
         properties.topic_alias = reader.u16()

@@ -16,6 +16,7 @@ the reading (see `log.portions`).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from trunkline.broker.mapping import filter_matches
@@ -28,12 +29,15 @@ from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
 from trunkline.protocols.mqtt.message import Message, topic_of, traits_of
 from trunkline.protocols.mqtt.run import Run
 
+logger = logging.getLogger(__name__)
+
 MAX_KNOWN_NAMES = 100_000
 _RECORDS_PER_MATCH = 0.5  # a filter is matched against a name in the time in which half a record is read
 
 
 class Source:
-    __slots__ = ("_appending", "_changed", "_clock", "_last", "_last_from", "_store", "behind", "delivered_to", "tp")
+    __slots__ = ("_appending", "_changed", "_clock", "_last", "_last_from", "_store", "_undeliverable", "_undeliverable_to",
+                 "behind", "delivered_to", "tp")  # fmt: skip
 
     def __init__(self, store: LogStore, clock: Clock, tp: TopicPartition, changed: Callable[[Source], None]) -> None:
         """`changed` is called when the source has fallen behind: someone must read it."""
@@ -45,6 +49,8 @@ class Source:
         bounds = store.bounds(tp)
         self.delivered_to = bounds.last_stable_offset
         self.behind = bounds.last_stable_offset < bounds.high_watermark
+        self._undeliverable = 0
+        self._undeliverable_to = -1  # records up to here that are left out have been counted
         self._last: dict[str, int] = {}  # topic name -> offset of its last publication
         self._last_from = self.delivered_to  # from this offset on, `_last` knows every name
         store.watch(tp, self._wake, decodes=True)
@@ -109,6 +115,33 @@ class Source:
         With `wanted`, only those of topics of which it is true.
         """
         records, following = await self.read_records(offset, max_bytes)
+        try:
+            return self._runs_of(records, wanted), following
+        except Exception:
+            return self._runs_one_by_one(records, wanted), following
+
+    def _runs_one_by_one(self, records: list[LightRecord], wanted: Callable[[str], bool] | None) -> list[Run]:
+        """Without the records that are no publications, whatever is wrong with them."""
+        runs: list[Run] = []
+        for record in records:
+            try:
+                runs += self._runs_of([record], wanted)
+            except Exception as error:
+                self.undeliverable(record[0], error)
+        return runs
+
+    def undeliverable(self, offset: int, why: object) -> None:
+        """A record cannot be sent to anyone, for what is in it. Told of the first, and whenever their number has doubled."""
+        if offset <= self._undeliverable_to:
+            return
+        self._undeliverable_to = offset
+        self._undeliverable += 1
+        if self._undeliverable & (self._undeliverable - 1) == 0:
+            logger.error(
+                "%s: the record at offset %d is left out (number %d): %s", self.tp, offset, self._undeliverable, why
+            )
+
+    def _runs_of(self, records: list[LightRecord], wanted: Callable[[str], bool] | None) -> list[Run]:
         runs: list[Run] = []
         run: Run | None = None
         key: bytes | None = None
@@ -128,7 +161,7 @@ class Source:
                         run = found
                 _, _, key, _, section = record
             next_offset = record[0] + 1
-        return runs, following
+        return runs
 
     async def read_records(
         self, offset: int, max_bytes: int, wanted: Callable[[BatchHeader], bool] | None = None

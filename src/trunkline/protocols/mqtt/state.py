@@ -15,6 +15,7 @@ depends on it is sent:
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from trunkline.protocols.mqtt.session import Session
     from trunkline.protocols.mqtt.share_group import ShareGroup
     from trunkline.protocols.mqtt.source import Source
+
+logger = logging.getLogger(__name__)
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF
 _MAX_REMEMBERED_MATCHES = 4_096
@@ -118,7 +121,12 @@ class SessionState(Follower):
             elif how.identifiers or link.particular or run.expires_ms is not None:
                 self.give(run.messages, how)
             else:
-                link.send(run.shared(link.version, how.retain_as_published))
+                try:
+                    frames = run.shared(link.version, how.retain_as_published)
+                except Exception:
+                    self.give(run.messages, how)
+                    return
+                link.send(frames)
                 link.sent_messages += len(run)
             return
         taken = 0
@@ -143,14 +151,18 @@ class SessionState(Follower):
         qos = min(run.qos, how.qos)
         payloads = run.payloads if count == len(run) else run.payloads[:count]
         packet_ids = window.free_ids(count)
+        retain = run.retain and how.retain_as_published
+        try:
+            frames = encode_run(run.topic, payloads, qos, retain, packet_ids, run.properties, link.version)
+        except Exception:
+            return self.give(run.messages[:count], how)
         if not self.persistent:
             window.entries.update(dict.fromkeys(packet_ids, UNKEPT[qos]))
         else:
             entries = [_entry(message, qos) for message in run.messages[:count]]
             window.entries.update(zip(packet_ids, entries, strict=True))
             self.hub.flow_changed(self)
-        retain = run.retain and how.retain_as_published
-        link.send(encode_run(run.topic, payloads, qos, retain, packet_ids, run.properties, link.version))
+        link.send(frames)
         link.sent_messages += count
         return count
 
@@ -196,11 +208,34 @@ class SessionState(Follower):
             retain = message.retain and how.retain_as_published
             out.append((message.topic, message.payload, qos, retain, False, packet_id, properties))
         if out:
-            link.send(encode_publishes(out, link.version, link.aliases))
-            link.sent_messages += len(out)
+            self._send(link, out)
         if assigned:
             self.hub.flow_changed(self)
         return taken
+
+    def _send(self, link: Session, out: list[OutgoingPublish]) -> None:
+        """Send these; one that no packet can be made of, because of what is in its record, is dropped."""
+        aliases = link.aliases
+        known = 0 if aliases is None else len(aliases.known)
+        try:
+            frames = encode_publishes(out, link.version, aliases)
+        except Exception as error:
+            while aliases is not None and len(aliases.known) > known:
+                aliases.known.popitem()  # which the client has not been told
+            if len(out) > 1:
+                for each in out:
+                    self._send(link, [each])
+                return
+            topic, _, _, _, _, packet_id, _ = out[0]
+            if packet_id:
+                self.window.drop(packet_id)
+                self.hub.flow_changed(self)
+            self.drop(1)
+            if self.dropped & (self.dropped - 1) == 0:  # so that nobody can fill the broker's log
+                logger.error("a message of %.100r cannot be sent to %r: %s", topic, self.client_id, error)
+            return
+        link.send(frames)
+        link.sent_messages += len(out)
 
     def _keep(self, messages: list[Message], how: Delivery) -> None:
         """Messages in no log, for which there is no room: they have to be kept here."""
@@ -307,8 +342,7 @@ class SessionState(Follower):
             properties = with_extras(properties, left_s, delivery.identifiers)
         retain = message.retain and delivery.retain_as_published
         again: OutgoingPublish = (message.topic, message.payload, qos, retain, True, packet_id, properties)
-        link.send(encode_publishes([again], link.version, link.aliases))
-        link.sent_messages += 1
+        self._send(link, [again])
 
     def wants(self, topic: str) -> bool:
         if topic in self._matches:

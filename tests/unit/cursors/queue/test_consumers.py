@@ -232,10 +232,8 @@ def test_a_failing_consumer_leaves_the_others_alone() -> None:
             bench.queue.add_consumer(good)
             await bench.queue.put(numbered(4))
             await bench.settle()
-            assert bodies(good.got) == ["1", "3"]
-            bench.queue.remove_consumer(broken, release=True)
-            await bench.settle()
-            assert sorted(bodies(good.got)) == ["0", "1", "2", "3"]
+            assert sorted(bodies(good.got)) == ["0", "1", "2", "3"], "what it could not take has come back"
+            assert len(bench.queue.consumers) == 1
 
     run(check())
 
