@@ -17,7 +17,7 @@ without one (or with one that is no topic name), it goes out at whatever QoS a s
 are user properties where they are text.
 
 Anybody can write these headers: what no MQTT client could have sent is left out, property by property, and so are user
-properties that do not fit `MAX_PROPERTIES_BYTES` together.
+properties that do not fit `MAX_PROPERTIES_BYTES` together, or are more than `MAX_USER_PROPERTIES`.
 
 Properties are kept as the encoded section that goes on the wire, without the expiry, which changes on the way. Sections
 of both kinds repeat from message to message, so translations are remembered (`MAX_REMEMBERED` of each, none larger than
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trunkline.log.records import NO_HEADERS, LightRecord, decode_headers, encode_headers
 from trunkline.protocols.mqtt.codec import NO_PROPERTIES, Properties, encode_properties
-from trunkline.protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, SUBSCRIPTION_IDENTIFIER
+from trunkline.protocols.mqtt.properties import MAX_USER_PROPERTIES, MESSAGE_EXPIRY_INTERVAL, SUBSCRIPTION_IDENTIFIER
 from trunkline.protocols.mqtt.values import MAX_STRING_BYTES, ValueReader
 
 if TYPE_CHECKING:
@@ -146,9 +146,10 @@ def read_traits(section: bytes) -> Traits:
             user_name = name.removeprefix(_USER)
             text = _text(value)
             size = len(user_name) + len(value)
-            if text is not None and _is_text(user_name) and size <= room:
+            found = properties.user_properties
+            if text is not None and _is_text(user_name) and size <= room and len(found) < MAX_USER_PROPERTIES:
                 room -= size
-                properties.user_properties.append((user_name, text))
+                found.append((user_name, text))
             continue
         match name:
             case "mqtt.qos" if value in _QOS_VALUES:
