@@ -74,6 +74,7 @@ _COPIES: Final = frozenset((COPIES_HEADER, _BLIND_COPIES))
 _DELIVERY_MODES: Final = (1, 2)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 _MAX_EXPIRATION_DIGITS: Final = 20
+_LATEST_S: Final = 253_402_300_799  # the end of the year 9999: clients make dates of it
 
 # Flag, record header, and size in bytes on the wire: 0 for a short string.
 _PROPERTIES: Final = (
@@ -356,7 +357,7 @@ def _deaths_to_json(value: FieldValue) -> bytes | None:
 def plain_value(value: FieldValue) -> object:
     """A field in types that the layers below know: a moment as a datetime."""
     if isinstance(value, Timestamp):
-        return datetime.fromtimestamp(min(value.seconds, 253_402_300_799), UTC)
+        return datetime.fromtimestamp(min(value.seconds, _LATEST_S), UTC)
     if isinstance(value, dict):
         return {name: plain_value(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -473,8 +474,8 @@ def _deaths_from_json(value: bytes) -> bytes | None:
     for death in deaths:
         entry = cast("dict[str, FieldValue]", death)
         seconds = entry.get("time")
-        if isinstance(seconds, int) and not isinstance(seconds, bool):
-            entry["time"] = Timestamp(seconds)
+        if isinstance(seconds, int) and 0 <= seconds <= _LATEST_S:
+            entry["time"] = Timestamp(int(seconds))
         table.append(entry)
     try:
         return encode_field(table)
