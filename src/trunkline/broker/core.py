@@ -159,7 +159,7 @@ class BrokerCore:
         found: str | None = None
         offset = self.store.bounds(TOPOLOGY).log_start_offset
         while True:
-            part = await self.store.read(TOPOLOGY, offset, _READ_BYTES)
+            part = await self.store.read(TOPOLOGY, offset, _READ_BYTES, verified=True)
             if not part.records:
                 break
             for header, batch in iter_batches(part.records):

@@ -17,7 +17,7 @@ async def latest_values(store: LogStore, partition: TopicPartition) -> dict[byte
     found: dict[bytes, bytes] = {}
     offset = store.bounds(partition).log_start_offset
     while True:
-        part = await store.read(partition, offset, _READ_BYTES)
+        part = await store.read(partition, offset, _READ_BYTES, verified=True)
         if not part.records:
             return found
         for header, batch in iter_batches(part.records):

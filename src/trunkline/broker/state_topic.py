@@ -50,7 +50,7 @@ class StateTopic:
         bounds = self._store.bounds(self.tp)
         offset, end = bounds.log_start_offset, bounds.high_watermark
         while offset < end:
-            piece = await self._store.read(self.tp, offset, _READ_BYTES)
+            piece = await self._store.read(self.tp, offset, _READ_BYTES, verified=True)
             before = offset
             for header, batch in iter_batches(piece.records):
                 offset = max(offset, header.last_offset + 1)

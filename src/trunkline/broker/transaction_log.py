@@ -61,7 +61,7 @@ class TransactionLog:
         remembered = Remembered()
         offset = self._store.bounds(TRANSACTION_STATE).log_start_offset
         while offset < self._store.bounds(TRANSACTION_STATE).high_watermark:
-            found = await self._store.read(TRANSACTION_STATE, offset, REPLAY_READ_BYTES)
+            found = await self._store.read(TRANSACTION_STATE, offset, REPLAY_READ_BYTES, verified=True)
             if not len(found.records):
                 break
             for header, batch in iter_batches(found.records):

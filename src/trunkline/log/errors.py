@@ -76,5 +76,13 @@ class StorageFailure(LogError):
         self.cause = cause
 
 
+class DamagedLog(StorageFailure):
+    """A segment file holds something else than whole batches in their places. `path` names the file."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(path, f"damaged at position {position}: {reason}")
+        self.position = position
+
+
 class DataDirectoryInUse(StorageFailure):
     """Another process has this data directory open."""

@@ -5,8 +5,7 @@ it may lie within a batch, which is opened again then. What is long is not done 
 to more than `_AT_ONCE_BYTES` is decompressed in a thread.
 
 Left out, and not in a gap's way: control batches, records of aborted transactions, and batches that do not decode,
-which are noted (`decoding`). A batch that does not match its checksum is for the same place: raise CorruptBatch where
-it is unpacked.
+which are noted (`decoding`). What does not match its checksum the store leaves out of a verified read.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ async def read_portion(
 
     With `wanted`, only those in batches of which it is true; others are not looked into.
     """
-    part = await store.read(tp, offset, max_bytes, committed=True)
+    part = await store.read(tp, offset, max_bytes, committed=True, verified=True)
     return await decode_portion(store, tp, part, offset, wanted)
 
 

@@ -226,10 +226,13 @@ class LogStore(ABC):
         *,
         committed: bool = False,
         at_least_one: bool = True,
+        verified: bool = False,
     ) -> Slice:
         """Read from `offset` on; never more than `max_bytes`, unless `at_least_one` and the first batch alone is larger.
 
-        At the end of the log the slice is empty. With `committed` it stops at the last stable offset.
+        At the end of the log the slice is empty. With `committed` it stops at the last stable offset. With `verified` every
+        batch of it was checked against its CRC: for who decodes records; a client does that itself. Damaged batches are
+        left out of a verified slice, and of any other as far as they are noticed; the store says in its log what is missing.
         """
 
     @abstractmethod

@@ -13,8 +13,8 @@ import pytest
 from tests.unit.log.stores import TP, batch_of, log_files, opened, put, records_of, run, values, with_topic
 from trunkline.log.embedded import segment as segment_module
 from trunkline.log.embedded.limits import StoreLimits
-from trunkline.log.errors import DataDirectoryInUse, StorageFailure
-from trunkline.log.store import Durability, TopicPartition
+from trunkline.log.errors import DataDirectoryInUse
+from trunkline.log.store import Durability
 
 
 def crash_copy(directory: Path, target: Path) -> Path:
@@ -174,54 +174,6 @@ def test_after_a_crash_only_what_was_not_known_to_be_synced_is_scanned(
         async with opened(tmp_path) as store:
             assert len(scanned) == 2  # the active segments of t and of the topology
             assert store.bounds(TP).high_watermark == 40
-
-    run(main())
-
-
-def test_damage_where_it_was_synced_fails_that_partition_and_no_other(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with with_topic(tmp_path) as store:
-            await store.create_topic("other", 1)
-            for _ in range(10):
-                await store.append(TP, batch_of(b"v"), Durability.DISK)
-            await store.save_checkpoint()
-            copy = crash_copy(tmp_path, tmp_path.with_name(tmp_path.name + "-copy"))
-        (log,) = log_files(copy)
-        content = bytearray(log.read_bytes())
-        content[100] ^= 1
-        log.write_bytes(content)
-        async with opened(copy) as store:
-            for _ in range(2):
-                with pytest.raises(StorageFailure, match=r"00000000000000000000\.log.*position"):
-                    await store.read(TP, 0, 100)
-            with pytest.raises(StorageFailure):
-                store.append(TP, batch_of(b"v"))
-            assert list((await store.directories())[0].failed) == [TP]
-            other = TopicPartition("other", 0)
-            await put(store, b"fine", tp=other)
-            assert values(await records_of(store, other)) == [b"fine"]
-        assert log.read_bytes() == content
-        async with opened(copy) as store:  # also after a clean shutdown it stays failed
-            with pytest.raises(StorageFailure):
-                store.bounds(TP)
-
-    run(main())
-
-
-def test_damage_in_a_closed_segment_is_named_when_it_is_read(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with with_topic(tmp_path, segment_bytes="700") as store:
-            for number in range(40):
-                await put(store, b"%02d" % number)
-        first, second = log_files(tmp_path)[:2]
-        content = bytearray(first.read_bytes())
-        content[len(batch_of(b"00")) + 16] = 9
-        first.write_bytes(content)
-        async with opened(tmp_path) as store:
-            with pytest.raises(StorageFailure, match=first.name):
-                await store.read(TP, 3, 1)
-            base = int(second.stem)
-            assert (await records_of(store, start=base))[0].offset == base
 
     run(main())
 

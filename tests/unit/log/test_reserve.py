@@ -99,7 +99,7 @@ def test_a_batch_torn_on_the_zeros_is_cut_with_them(tmp_path: Path, caplog: pyte
         async with opened(tmp_path / "copy") as store:
             assert values(await records_of(store)) == sent
             assert log.stat().st_size == whole
-        assert "is cut at position" in caplog.text
+        assert "is cut after a crash: position" in caplog.text
 
     run(main())
 

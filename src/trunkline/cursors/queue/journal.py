@@ -57,7 +57,7 @@ class QueueJournal:
         bounds = self._store.bounds(QUEUE_STATE)
         offset, end = bounds.log_start_offset, bounds.high_watermark
         while offset < end:
-            piece = await self._store.read(QUEUE_STATE, offset, self._limits.replay_read_bytes)
+            piece = await self._store.read(QUEUE_STATE, offset, self._limits.replay_read_bytes, verified=True)
             before = offset
             for header, batch in iter_batches(piece.records):
                 offset = max(offset, header.last_offset + 1)
@@ -68,7 +68,7 @@ class QueueJournal:
 
     async def read_value(self, offset: int) -> bytes | None:
         """The value of one record, by its offset; None when it is gone."""
-        piece = await self._store.read(QUEUE_STATE, offset, 1)
+        piece = await self._store.read(QUEUE_STATE, offset, 1, verified=True)
         for _, batch in iter_batches(piece.records):
             for found, _, _, value, _ in iter_light(batch, self._limits.max_decompressed_bytes):
                 if found == offset:

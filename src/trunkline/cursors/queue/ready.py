@@ -183,7 +183,7 @@ class ReadyMessages:
         done = True
         try:
             store = self._runtime.store
-            part = await store.read(self._tp, start, self._limits.read_bytes, committed=True)
+            part = await store.read(self._tp, start, self._limits.read_bytes, committed=True, verified=True)
             records, end = await decode_portion(store, self._tp, part, start)
             # The end of the queue must be known to be at least that of the read before its messages are counted.
             if self._refresh() and generation == self._generation:

@@ -77,7 +77,7 @@ class Journal:
         bounds = self._store.bounds(OFFSETS_PARTITION)
         offset, end = bounds.log_start_offset, bounds.high_watermark
         while offset < end:
-            piece = await self._store.read(OFFSETS_PARTITION, offset, self._limits.replay_read_bytes)
+            piece = await self._store.read(OFFSETS_PARTITION, offset, self._limits.replay_read_bytes, verified=True)
             before = offset
             for header, batch in iter_batches(piece.records):
                 offset = max(offset, header.last_offset + 1)

@@ -24,6 +24,7 @@ from itertools import pairwise
 from trunkline.clock import Clock
 from trunkline.log.embedded.compaction import Abandoned, Plan, Rewritten, Source, map_keys, rewrite
 from trunkline.log.embedded.limits import StoreLimits
+from trunkline.log.embedded.mending import Mender
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, Segment
 from trunkline.log.errors import StorageFailure
@@ -41,11 +42,13 @@ class Cleaner:
         clock: Clock,
         limits: StoreLimits,
         save_checkpoint: Callable[[], Awaitable[None]],
+        mender: Mender,
     ) -> None:
         self._partitions = partitions
         self._clock = clock
         self._limits = limits
         self._save_checkpoint = save_checkpoint
+        self._mender = mender
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trunkline-cleaner")
         self._pass = asyncio.Lock()
         self._stopping = False
@@ -63,7 +66,7 @@ class Cleaner:
                 if partition.failure is not None:
                     continue
                 try:
-                    await self._clean(partition)
+                    await self._mender.whole(partition, partial(self._clean, partition))
                 except Abandoned:
                     continue
                 except StorageFailure as failure:

@@ -35,7 +35,7 @@ from trunkline.log.batch import BatchHeader, Record, iter_records, parse_header,
 from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.files import fsync_directory, private_opener
 from trunkline.log.embedded.segment import Segment, TornLog, check_batches, offset_name
-from trunkline.log.errors import CorruptBatch, StorageFailure
+from trunkline.log.errors import CorruptBatch, DamagedLog, StorageFailure
 from trunkline.log.records import LightRecord, OpenBatch, decode_headers, unpacked
 from trunkline.log.store import Buffer
 
@@ -277,7 +277,7 @@ def _batches(source: Source) -> Iterable[tuple[BatchHeader, memoryview]]:
         for _, header, batch in check_batches(fd, source.size):
             yield header, batch
     except TornLog as torn:
-        raise StorageFailure(source.log_path, f"corrupt: {torn}") from None
+        raise DamagedLog(source.log_path, torn.position, torn.reason) from None
     finally:
         os.close(fd)
 

@@ -25,6 +25,7 @@ FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _logger = logging.getLogger(__name__)
+DAMAGED_SUFFIX = ".damaged"  # of files in which damage is kept: nothing reads them, nothing removes them
 
 
 class OpenFile:

@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import struct
 
+from trunkline.log.store import Buffer
+
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
+_BATCH = struct.Struct(">q8xb6xi")  # base offset, magic, last offset delta
 _UINT32 = struct.Struct(">I")
 _INT64 = struct.Struct(">q")
 OFFSET_ENTRY_BYTES = _OFFSET_ENTRY.size
@@ -51,6 +54,14 @@ class OffsetIndex:
         """The last indexed batch start that is not past this position; 0 when there is none. O(log n)."""
         number = self._count_up_to(position, 4)
         return self.entry(number - 1)[1] if number else 0
+
+    def holds(self, position: int, base_offset: int, window: Buffer, at: int) -> bool:
+        """Whether the batch at a position of the index, which lies in `window` at `at`, is the one that the entry names."""
+        if len(window) - at < _BATCH.size:
+            return False
+        batch_base, magic, delta = _BATCH.unpack_from(window, at)
+        entry = self.entry(self._count_up_to(position, 4) - 1)
+        return magic == 2 and entry == (batch_base + delta - base_offset, position)
 
     def _count_up_to(self, value: int, field: int) -> int:
         raw, unpack = self.raw, _UINT32.unpack_from

@@ -10,6 +10,7 @@ What always holds, on the event loop's thread, which is the only one that change
 - `dirty_files` are those with bytes that no commit has been asked for; a commit takes all of them, so a batch that is on disk
   has everything before it on disk;
 - behind the last batch of the active segment there is nothing, or zeros that are overwritten as the log grows (see `_reserve`);
+- what is found damaged is mended while the partition is served (see mending);
 - once `fail` was called the partition refuses everything until the store is restarted.
 
 A crash leaves a prefix of the batches, perhaps with a torn one at the end (see recovery).
@@ -35,7 +36,7 @@ from trunkline.log.embedded.intake import Intake
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.producers import ProducerTable
 from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, LoadedIndexes, Segment, offset_name
-from trunkline.log.errors import LogError, StorageFailure
+from trunkline.log.errors import DamagedLog, LogError, StorageFailure
 from trunkline.log.store import Appended, Bounds, Buffer, TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -62,9 +63,11 @@ class Partition:
         passed_over: PassedOver,
         loaded: LoadedIndexes,
         request_sync: Callable[[Partition], None],
+        topic_id: int = 0,
         ephemeral: bool = False,
     ) -> None:
         self.tp = tp
+        self.topic_id = topic_id
         self.ephemeral = ephemeral  # its directory is made by the first append, and nothing is ever fsynced
         self.directory = directory
         self.pool = pool
@@ -89,6 +92,7 @@ class Partition:
         self._decoders: set[Callable[[], None]] = set()  # the watchers that decode records
         self.positions: dict[int, tuple[Segment, int]] = {}
         self.snapshot_offset = -1  # where the newest producer snapshot stands
+        self.mendings = 0
         self.cleaned_to = 0  # offsets before this one were compacted
         self._request_sync = request_sync
         self._bounds: Bounds | None = None
@@ -110,6 +114,20 @@ class Partition:
         return sum(segment.size for segment in self.segments)
 
     @property
+    def closed_size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments[:-1])
+
+    def closed_before(self, offset: int) -> int:
+        """The bytes in the segments that begin before this offset."""
+        return sum(segment.size for segment in self.segments if segment.base_offset < offset)
+
+    def may_have_gaps(self, segment: Segment) -> bool:
+        """Whether compaction may have taken offsets out of a segment; it leaves the active one alone."""
+        if segment.base_offset < self.cleaned_to:
+            return True
+        return self.config.compacted and segment is not self.segments[-1]
+
+    @property
     def last_stable_offset(self) -> int:
         unstable = self.producers.first_unstable_offset
         return self.end_offset if unstable is None else unstable
@@ -126,8 +144,9 @@ class Partition:
         active = self.segments[-1]
         size = active.size if self.failure is None else -1
         return PartitionMark(
-            self.log_start_offset, self.recovery_point, self.end_offset, active.base_offset, size, self.cleaned_to
-        )
+            self.log_start_offset, self.recovery_point, self.end_offset, active.base_offset, size, self.cleaned_to,
+            self.closed_size_bytes, len(self.producers), self.topic_id,
+        )  # fmt: skip
 
     def fail(self, failure: StorageFailure) -> None:
         """Refuse everything from now on."""
@@ -243,7 +262,10 @@ class Partition:
             size += len(batch)
             offset += header.last_offset_delta + 1
         segment = self.segments[-1]
-        if segment.size and self._must_roll(segment, size, offset - 1, batches[-1][0].max_timestamp_ms):
+        if segment.size and (
+            self._must_roll(segment, size, offset - 1, batches[-1][0].max_timestamp_ms)
+            or not (segment.loaded or self._indexed(segment))
+        ):
             self.roll()
             segment = self.segments[-1]
         fresh = segment.size == 0
@@ -269,6 +291,15 @@ class Partition:
             self.dirty_files.add(segment.log_path)
             if segment.size > segment.reserved_to and size <= _SMALL_WRITE_BYTES:
                 self._reserve(segment, fd)
+
+    def _indexed(self, segment: Segment) -> bool:
+        """Have the segment's indexes in memory. False when it is damaged: nothing is appended to it then."""
+        try:
+            segment.load(self.pool.fd(segment.log_path), self.config.index_interval_bytes)
+        except DamagedLog as damage:
+            self.report(damage)
+            return False
+        return True
 
     def _reserve(self, segment: Segment, fd: int) -> None:
         """Write zeros behind the last batch, for the next ones to be written on.
@@ -319,17 +350,18 @@ class Partition:
         return (first_ms if first_ms >= 0 else segment.created_ms) + max_age_ms - min(jitter_ms, max_age_ms)
 
     def roll(self) -> None:
-        """Close the active segment and begin the next at the end of the log."""
+        """Close the active segment and begin the next at the end of the log. One that is damaged gets no indexes yet."""
         old = self.segments[-1]
         assert self.end_offset > old.base_offset
-        self.open_segment(old)
+        self._indexed(old)
         self._trim(old)
         written = old.write_indexes()
         written.append(self.write_snapshot())
         new = Segment(self.directory, self.end_offset, size=0, created_ms=self.clock.wall_ms(), new=True)
         self.pool.fd(new.log_path, create=True)
         self.segments.append(new)
-        self._loaded.touch(old)
+        if old.loaded:
+            self._loaded.touch(old)
         self.dirty_files.update(written)
         self.dirty_directory = True
         self._roll_at_timestamp_ms = None
@@ -379,6 +411,12 @@ class Partition:
             for segment in dropped:
                 self.forget(segment)
         return dropped
+
+    def replace(self, number: int, new: Segment) -> None:
+        """Put a segment in the place of one whose file was replaced."""
+        self.forget(self.segments[number])
+        self.segments[number] = new
+        self.positions.clear()
 
     def forget(self, segment: Segment) -> None:
         """Let go of a segment that is about to be removed or replaced."""

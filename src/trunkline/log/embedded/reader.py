@@ -5,6 +5,8 @@ partition remembers for its last few readers, else from the sparse index; where 
 walk over the headers behind the last entry. So a read costs the same whether it holds ten batches or ten thousand. A read
 that goes on where another ended, and leaves more than it takes, is followed by a read ahead (see ahead).
 
+Bytes go to a client as they are; who decodes them in the broker asks for a verified read, which has checked every batch.
+
 What lies in the page cache is read on the event loop. What does not would stop everyone while the disk turns, so it is read in
 a thread, with the file pinned: a segment that is removed or replaced meanwhile stays readable until the read ends.
 """
@@ -16,22 +18,33 @@ import errno
 import os
 import struct
 
-from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader
+from trunkline.log.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MIN_BATCH_LENGTH,
+    BatchHeader,
+    check_crc,
+)
+from trunkline.log.checksum import crc32c_of
 from trunkline.log.decoding import DecodingLimits
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.segment import Location, Segment
-from trunkline.log.errors import CorruptBatch, OffsetOutOfRange, StorageFailure
+from trunkline.log.errors import CorruptBatch, DamagedLog, OffsetOutOfRange, StorageFailure
 from trunkline.log.records import OpenBatch, unpacked
 from trunkline.log.store import AbortedTransaction, Buffer, OffsetAndTimestamp, Slice
 
 _LENGTH = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_CHECKED = struct.Struct(">qi4xbI2xi")  # base offset, batch length, magic, CRC, last offset delta
 _HOT_TAIL_BYTES = 32 << 20  # of the active segment: written so recently that it is in the page cache
 _AT_ONCE_RECORDS = 1_024  # searched on the event loop; more in a thread, so many at a time
 _NO_WAIT_REFUSED = frozenset((errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
 
 
-async def read(partition: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice:
+async def read(
+    partition: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool, verified: bool
+) -> Slice:
     bounds = partition.bounds()
     if not bounds.log_start_offset <= offset <= bounds.high_watermark:
         raise OffsetOutOfRange(
@@ -64,7 +77,7 @@ async def read(partition: Partition, offset: int, max_bytes: int, *, committed: 
                 return Slice(b"", bounds)
             cut = LENGTH_PREFIX_BYTES + _LENGTH.unpack_from(window, 8)[0]
             if cut > end - position:
-                raise StorageFailure(segment.log_path, f"corrupt at position {position}: not a batch header")
+                raise DamagedLog(segment.log_path, position, "not a batch header")
             whole = await _pread(partition, segment, position, min(cut + HEADER_BYTES, end - position))
             window = memoryview(whole)
         records = window[:cut]
@@ -73,6 +86,8 @@ async def read(partition: Partition, offset: int, max_bytes: int, *, committed: 
         if sequential and position + cut + size <= end:
             partition.ahead.expect(segment, position + cut, size)
         end = position + cut
+    if verified:
+        _verify(partition, segment, position, records, offset, next_offset)
     _remember(partition, next_offset, segment, end)
     aborted = _aborted(partition, offset, next_offset) if committed else ()
     return Slice(records, bounds, aborted)
@@ -110,16 +125,48 @@ def _end(partition: Partition, segment: Segment, limit: int) -> tuple[int, int]:
     return stop[1], limit
 
 
+def _verify(
+    partition: Partition, segment: Segment, position: int, records: Buffer, offset: int, next_offset: int
+) -> None:
+    """DamagedLog unless what was read is whole batches that match their CRC and follow one another."""
+    view = memoryview(records)
+    size = len(view)
+    contiguous = not partition.may_have_gaps(segment)
+    first = max(offset, segment.base_offset)
+    expected = -1
+    at = 0
+    while at < size:
+        if at + HEADER_BYTES > size:
+            raise DamagedLog(segment.log_path, position + at, "no whole batch header")
+        base_offset, length, magic, crc, delta = _CHECKED.unpack_from(view, at)
+        end = at + LENGTH_PREFIX_BYTES + length
+        if magic != 2 or length < MIN_BATCH_LENGTH or end > size:
+            raise DamagedLog(segment.log_path, position + at, "not a batch header")
+        if crc32c_of(view[at + CRC_START : end]) != crc:
+            raise DamagedLog(segment.log_path, position + at, "the batch does not match its checksum")
+        if base_offset < expected or delta < 0 or (contiguous and base_offset > (expected if at else first)):
+            raise DamagedLog(segment.log_path, position + at, f"a batch with base offset {base_offset} does not fit")
+        expected = base_offset + delta + 1
+        at = end
+    if expected > next_offset or (contiguous and expected < next_offset):
+        raise DamagedLog(segment.log_path, position + at, f"offset {next_offset} follows on {expected - 1}")
+
+
 def _cut(partition: Partition, segment: Segment, position: int, window: memoryview, max_bytes: int) -> int:
     """The end of the last whole batch within `max_bytes` of the window."""
-    index = segment.load(partition.open_segment(segment), partition.config.index_interval_bytes)
+    fd = partition.open_segment(segment)
+    index = segment.load(fd, partition.config.index_interval_bytes)
     cut = max(0, index.position_at_or_before(position + max_bytes) - position)
+    if cut and not index.holds(position + cut, segment.base_offset, window, cut):
+        segment.rebuild(fd, partition.config.index_interval_bytes)
+        index = segment.load(fd, partition.config.index_interval_bytes)
+        cut = max(0, index.position_at_or_before(position + max_bytes) - position)
     unpack = _LENGTH.unpack_from
     last = len(window) - LENGTH_PREFIX_BYTES
     while cut <= last:
         length = unpack(window, cut + 8)[0]
         if length <= 0:
-            raise StorageFailure(segment.log_path, f"corrupt at position {position + cut}: not a batch header")
+            raise DamagedLog(segment.log_path, position + cut, "not a batch header")
         following: int = cut + LENGTH_PREFIX_BYTES + length
         if following > max_bytes:
             break
@@ -161,7 +208,7 @@ async def _pread(partition: Partition, segment: Segment, position: int, size: in
     except OSError as error:
         raise StorageFailure(path, f"cannot be read at position {position}: {error.strerror}") from None
     if len(data) != size:
-        raise StorageFailure(path, f"{size} bytes were expected at position {position}; {len(data)} are there")
+        raise DamagedLog(path, position, f"{size} bytes were expected and {len(data)} are there")
     return data
 
 
@@ -230,6 +277,10 @@ async def _first_record(
         return OffsetAndTimestamp(max(header.base_offset, start_offset), header.max_timestamp_ms)
     batch = os.pread(fd, header.size_bytes, location.position)
     limits = partition.limits.decoding
+    try:
+        check_crc(batch)
+    except CorruptBatch as error:
+        raise DamagedLog(segment.log_path, location.position, str(error)) from None
     try:
         if header.codec == 0 and header.record_count <= _AT_ONCE_RECORDS:
             return _search(header, batch, limits, start_offset, timestamp_ms)

@@ -7,9 +7,11 @@ On disk in the partition's directory, named by the first offset that the segment
     <base>.index, .timeindex      see index
     <base>.txnindex               see aborted
 
+    <base>.<position>.damaged     see damage
+
 What always holds: batches lie in the order of their offsets and are never changed in place. Only the last segment of a
 partition grows. A compacted segment may lack offsets. A crash can leave a torn batch at the end of the last segment, and
-indexes that are old or missing.
+indexes that are old or missing. Whoever finds something else raises DamagedLog, and the segment is mended (see damage).
 
 A batch is found from the index entry before it and a scan of headers from there: at most `index.interval.bytes` and one batch.
 """
@@ -27,7 +29,7 @@ from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, MIN_B
 from trunkline.log.embedded.aborted import AbortedEntry, decode_aborted, encode_aborted
 from trunkline.log.embedded.files import FILE_MODE, write_atomically
 from trunkline.log.embedded.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
-from trunkline.log.errors import CorruptBatch, StorageFailure
+from trunkline.log.errors import CorruptBatch, DamagedLog, StorageFailure
 
 _SCAN_WINDOW_BYTES = 16 << 10
 _WALK_WINDOW_BYTES = 6 << 10
@@ -47,6 +49,7 @@ class TornLog(Exception):
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"no valid batch at position {position}: {reason}")
         self.position = position
+        self.reason = reason
 
 
 class Location(NamedTuple):
@@ -216,7 +219,7 @@ class Segment:
     # -- finding -----------------------------------------------------------------------------------------------------
 
     def scan(self, fd: int, position: int, end: int | None = None) -> Iterator[Location]:
-        """Walk batch headers from a batch's start. Reads headers only; StorageFailure where there is none."""
+        """Walk batch headers from a batch's start. Reads headers only; DamagedLog where there is none."""
         stop = self.size if end is None else end
         window = b""
         window_start = position
@@ -226,11 +229,11 @@ class Segment:
                 window = os.pread(fd, min(_SCAN_WINDOW_BYTES, stop - position), position)
                 window_start, at = position, 0
                 if len(window) < HEADER_BYTES:
-                    raise StorageFailure(self.log_path, f"corrupt at position {position}: no whole batch header")
+                    raise DamagedLog(self.log_path, position, "no whole batch header")
             header = BatchHeader._make(HEADER.unpack_from(window, at))
             following = position + LENGTH_PREFIX_BYTES + header.batch_length
             if header.magic != 2 or header.batch_length < MIN_BATCH_LENGTH or following > stop:
-                raise StorageFailure(self.log_path, f"corrupt at position {position}: not a batch header")
+                raise DamagedLog(self.log_path, position, "not a batch header")
             yield Location(position, header)
             position = following
 
@@ -241,7 +244,7 @@ class Segment:
             if entry is None or self._entry_holds(fd, *entry):
                 break
             if attempt == 2:
-                raise StorageFailure(self.log_path, f"corrupt at position {entry[1]}: index and log do not match")
+                raise DamagedLog(self.log_path, entry[1], "index and log do not match")
             self.rebuild(fd, interval_bytes)
         return self._walk_to(fd, offset, entry[1] if entry else 0)
 
@@ -254,11 +257,11 @@ class Segment:
             if at + _WALK.size > len(window):
                 window, window_start, at = os.pread(fd, _WALK_WINDOW_BYTES, position), position, 0
                 if len(window) < _WALK.size:
-                    raise StorageFailure(self.log_path, f"corrupt at position {position}: no whole batch header")
+                    raise DamagedLog(self.log_path, position, "no whole batch header")
             base_offset, length, magic, last_offset_delta = unpack(window, at)
             following = position + LENGTH_PREFIX_BYTES + length
             if magic != 2 or length < MIN_BATCH_LENGTH or following > size:
-                raise StorageFailure(self.log_path, f"corrupt at position {position}: not a batch header")
+                raise DamagedLog(self.log_path, position, "not a batch header")
             if base_offset + last_offset_delta >= offset:
                 return position
             position = following
@@ -340,11 +343,10 @@ class LoadedIndexes:
         self._segments.pop(segment, None)
 
 
-def check_batches(fd: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+def check_batches(fd: int, end: int, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Walk whole batches and check each against its CRC; TornLog at the first that is not whole."""
-    position = 0
     window = memoryview(b"")
-    window_start = 0
+    window_start = position
     while position < end:
         at = position - window_start
         if at + HEADER_BYTES > len(window):

@@ -21,11 +21,12 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from uuid import UUID, uuid4
 
 from trunkline.clock import Clock, SystemClock
-from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
+from trunkline.log.batch import NewRecord, build_batch, iter_records
 from trunkline.log.config import LONG_MAX, TopicConfig
 from trunkline.log.embedded import reader
 from trunkline.log.embedded.ahead import ReadAhead
@@ -35,9 +36,10 @@ from trunkline.log.embedded.committer import new_committer
 from trunkline.log.embedded.files import DIRECTORY_MODE, FilePool, fsync_directory, is_private, tighten
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.lock import DirectoryLock
+from trunkline.log.embedded.mending import Mender
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.recovery import open_partition
-from trunkline.log.embedded.segment import LoadedIndexes, Segment
+from trunkline.log.embedded.segment import LoadedIndexes, Segment, TornLog, check_batches
 from trunkline.log.embedded.topology import (
     TOPOLOGY_CONFIG,
     TOPOLOGY_ID,
@@ -49,6 +51,7 @@ from trunkline.log.embedded.topology import (
 )
 from trunkline.log.errors import (
     CorruptBatch,
+    DamagedLog,
     InvalidPartitionCount,
     InvalidTopicName,
     LogError,
@@ -78,6 +81,8 @@ _DELETE_SUFFIX = "-delete"
 _MAX_FILE_NAME_BYTES = 255
 _STRAY_SUFFIX = "-stray"
 _EPHEMERAL = ".ephemeral"
+_ADOPTED_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1"}
+_INTERNAL_CONFIG = {"cleanup.policy": "compact", "max.message.bytes": str(300 << 20)}
 
 
 class EmbeddedStore(LogStore):
@@ -88,7 +93,9 @@ class EmbeddedStore(LogStore):
         clock: Clock | None = None,
         defaults: Mapping[str, str] | None = None,
         limits: StoreLimits | None = None,
+        thorough: Callable[[Partition], None] | None = None,
     ) -> None:
+        """With `thorough` a start checks and mends everything, and calls this with each partition when it is open."""
         self.directory = os.path.abspath(os.fspath(directory))
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._defaults = dict(defaults or {})
@@ -108,7 +115,9 @@ class EmbeddedStore(LogStore):
         self._topology_lock = asyncio.Lock()
         self._checkpoint_lock = asyncio.Lock()
         self._checkpoint_requests = 0
-        self._cleaner = Cleaner(self._partitions, self._clock, self._limits, self.save_checkpoint)
+        self._mender = Mender()
+        self._cleaner = Cleaner(self._partitions, self._clock, self._limits, self.save_checkpoint, self._mender)
+        self._thorough = thorough
         self._background: list[asyncio.Task[None]] = []
         self._file_work: set[asyncio.Future[None]] = set()
         self._open = False
@@ -179,10 +188,10 @@ class EmbeddedStore(LogStore):
         clean = self._checkpoint.take_clean_mark()
         shutil.rmtree(os.path.join(self.directory, _EPHEMERAL), ignore_errors=True)
         names = self._list_partitions()
-        if str(_TOPOLOGY) not in names and names:
+        if str(_TOPOLOGY) not in names and names and self._thorough is None:
             raise StorageFailure(
                 os.path.join(self.directory, str(_TOPOLOGY)),
-                f"is missing, but {len(names)} partitions are there; restore it or move them away",
+                f"is missing, but {len(names)} partitions are there; restore it, or have `trunkline log repair` do without it",
             )
         self._add_topic(TopicEntry(TOPOLOGY_TOPIC, TOPOLOGY_ID, 1, TOPOLOGY_CONFIG))
         topology_partition = self._open_partition(_TOPOLOGY, marks.get(str(_TOPOLOGY), NO_MARK), clean=clean)
@@ -190,6 +199,13 @@ class EmbeddedStore(LogStore):
             raise topology_partition.failure
         fsync_directory(self.directory)
         topology = self._fold_topology(topology_partition)
+        if topology is None:
+            topology_partition = self._open_partition(_TOPOLOGY, marks.get(str(_TOPOLOGY), NO_MARK), mend=True)
+            topology = self._fold_topology(topology_partition)
+            if topology is None or topology_partition.failure is not None:
+                raise topology_partition.failure or StorageFailure(topology_partition.directory, "cannot be mended")
+        if topology.incomplete or (self._thorough is not None and not topology.topics):
+            self._adopt(names, topology, topology_partition)
         for entry in topology.topics.values():
             self._add_topic(entry)
         self._set_aside(names, topology)
@@ -224,6 +240,27 @@ class EmbeddedStore(LogStore):
                 stray = self._rename_away(path, _STRAY_SUFFIX)
                 _logger.error("%s belongs to no topic; it is kept as %s", path, stray)
 
+    def _adopt(self, names: Mapping[str, TopicPartition], topology: Topology, partition: Partition) -> None:
+        """Serve the partitions whose topics were lost with a part of `__topology`, under settings that delete nothing."""
+        counts: dict[str, int] = {}
+        for tp in names.values():
+            if tp.topic != TOPOLOGY_TOPIC and tp.topic not in topology.deleted:
+                counts[tp.topic] = max(counts.get(tp.topic, 0), tp.partition + 1)
+        for name, count in sorted(counts.items()):
+            known = topology.topics.get(name)
+            if known is not None and known.partitions >= count:
+                continue
+            if known is not None:
+                entry = known._replace(partitions=count)
+            else:
+                entry = TopicEntry(name, uuid4(), count, _INTERNAL_CONFIG if name.startswith("__") else _ADOPTED_CONFIG)
+            _logger.error(
+                "what %s said of topic %s is lost: it is served with %d partitions and %s",
+                TOPOLOGY_TOPIC, name, count, "its last known settings" if known else dict(entry.config),
+            )  # fmt: skip
+            partition.append(build_batch([encode_topic(entry)], timestamp_ms=self._clock.wall_ms()))
+            topology.topics[name] = entry
+
     @staticmethod
     def _rename_away(path: str, suffix: str) -> str:
         tail = f".{uuid4().hex}{suffix}"
@@ -232,22 +269,30 @@ class EmbeddedStore(LogStore):
         os.rename(path, target)
         return target
 
-    def _fold_topology(self, partition: Partition) -> Topology:
+    def _fold_topology(self, partition: Partition) -> Topology | None:
+        """What `__topology` says; None when it is damaged."""
         topology = Topology()
+        topology.incomplete = partition.segments[0].base_offset > 0
         for segment in partition.segments:
             if segment.size == 0:
                 continue
-            with open(segment.log_path, "rb") as file:
-                content = file.read(segment.size)
             try:
-                for _, batch in iter_batches(content):
-                    for record in iter_records(batch):
-                        topology.apply(record)
-            except (CorruptBatch, ValueError) as error:
-                raise StorageFailure(segment.log_path, str(error)) from None
+                for position, header, batch in check_batches(self._pool.fd(segment.log_path), segment.size):
+                    if not header.record_count:
+                        topology.incomplete = True  # it stands for what was lost (see damage)
+                    try:
+                        for record in iter_records(batch):
+                            topology.apply(record)
+                    except (CorruptBatch, ValueError) as error:
+                        raise StorageFailure(segment.log_path, f"unreadable at position {position}: {error}") from None
+            except TornLog as torn:
+                partition.report(DamagedLog(segment.log_path, torn.position, torn.reason))
+                return None
         return topology
 
-    def _open_partition(self, tp: TopicPartition, mark: PartitionMark, *, clean: bool) -> Partition:
+    def _open_partition(
+        self, tp: TopicPartition, mark: PartitionMark, *, clean: bool = False, mend: bool = False
+    ) -> Partition:
         partition = Partition(
             tp,
             os.path.join(self.directory, str(tp)),
@@ -259,9 +304,12 @@ class EmbeddedStore(LogStore):
             passed_over=self.passed_over,
             loaded=self._loaded,
             request_sync=self._request_sync,
+            topic_id=self._topics[tp.topic].id.int,
         )
-        open_partition(partition, mark, clean=clean)
+        open_partition(partition, mark, clean=clean, thorough=mend or self._thorough is not None)
         self._partitions[tp] = partition
+        if self._thorough is not None:
+            self._thorough(partition)
         return partition
 
     def _add_ephemeral(self, tp: TopicPartition) -> None:
@@ -565,19 +613,29 @@ class EmbeddedStore(LogStore):
         *,
         committed: bool = False,
         at_least_one: bool = True,
+        verified: bool = False,
     ) -> Slice:
         partition = self._partition(tp)
+        read = partial(
+            reader.read, partition, offset, max_bytes, committed=committed, at_least_one=at_least_one, verified=verified
+        )
         try:
-            return await reader.read(partition, offset, max_bytes, committed=committed, at_least_one=at_least_one)
+            try:
+                return await read()
+            except DamagedLog as damage:
+                await self._mender.mend(partition, damage)
+                return await self._mender.whole(partition, read)
         except StorageFailure as failure:
             partition.report(failure)
             raise
 
     async def offset_for_time(self, tp: TopicPartition, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        return await reader.offset_for_time(self._partition(tp), timestamp_ms)
+        partition = self._partition(tp)
+        return await self._mender.whole(partition, partial(reader.offset_for_time, partition, timestamp_ms))
 
     async def max_timestamp(self, tp: TopicPartition) -> OffsetAndTimestamp | None:
-        return await reader.max_timestamp(self._partition(tp))
+        partition = self._partition(tp)
+        return await self._mender.whole(partition, partial(reader.max_timestamp, partition))
 
     async def producers(self, tp: TopicPartition) -> Sequence[ProducerState]:
         return self._partition(tp).producers.describe()

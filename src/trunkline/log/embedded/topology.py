@@ -39,6 +39,7 @@ class Topology:
     def __init__(self) -> None:
         self.topics: dict[str, TopicEntry] = {}
         self.deleted: set[str] = set()
+        self.incomplete = False  # some of the records were lost
 
     def apply(self, record: Record) -> None:
         """Fold one record in. ValueError when a topic's record cannot be understood."""

@@ -186,7 +186,14 @@ class MemoryStore(LogStore):
         return self._partition(tp).bounds()
 
     async def read(
-        self, tp: TopicPartition, offset: int, max_bytes: int, *, committed: bool = False, at_least_one: bool = True
+        self,
+        tp: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        *,
+        committed: bool = False,
+        at_least_one: bool = True,
+        verified: bool = False,
     ) -> Slice:
         return self._partition(tp).read(offset, max_bytes, committed=committed, at_least_one=at_least_one)
 
