@@ -126,12 +126,14 @@ def examine(
     bound = base_offset + MAX_RELATIVE_OFFSET + 1 if limit is None else limit
     whole, broken = _walk(fd, size, base_offset, bound)
     placed = _place(whole, broken, base_offset, limit, gaps=gaps)
-    bad = broken + [
-        _Broken(batch.position, batch.end, f"a batch with base offset {batch.base_offset}, which does not fit here")
-        for batch in whole
-        if batch.position not in placed
-    ]
-    bad.sort()
+    bad = _joined(
+        broken
+        + [
+            _Broken(batch.position, batch.end, f"a batch with base offset {batch.base_offset}, which does not fit here")
+            for batch in whole
+            if batch.position not in placed
+        ]
+    )
     epochs = {batch.producer_id: batch.producer_epoch for batch in whole if batch.producer_id >= 0}
     fillers = _Fillers(base_offset, aborted, epochs)
     found = Examination(base_offset, base_offset)
@@ -156,10 +158,21 @@ def examine(
         end = batch.end
     reached = max(found.next_offset, floor) if limit is None else limit
     found.torn = not found.damages and used < len(bad) and reached == found.next_offset
-    _note_missing(found, bad[used:], end, reached, fillers, gaps=gaps)
+    _note_missing(found, bad[used:], end, reached, fillers, gaps=gaps and limit is not None)
     if limit is None:
         found.next_offset = reached
     return found
+
+
+def _joined(bad: list[_Broken]) -> list[_Broken]:
+    """Neighbouring ranges as one, under the reason of the first."""
+    joined: list[_Broken] = []
+    for item in sorted(bad):
+        if joined and joined[-1].end == item.position:
+            joined[-1] = joined[-1]._replace(end=item.end)
+        else:
+            joined.append(item)
+    return joined
 
 
 def _copy(found: Examination, start: int, end: int) -> None:
@@ -321,7 +334,9 @@ def _place(
     for number, batch in enumerate(whole):
         base = placed.get(batch.position)
         contiguous = bisect_left(broken_at, batch.position) == bisect_left(broken_at, begin)
-        if base != expected and contiguous and _differ_in_one_byte(batch.base_offset, expected):
+        # In a file in which no batch is in its place, not one byte is wrong but the file.
+        trusted = bool(placed) or len(whole) == 1
+        if base != expected and trusted and contiguous and _differ_in_one_byte(batch.base_offset, expected):
             # The one place that is left between its neighbours, or the end of a log without gaps.
             following = whole[number + 1] if number + 1 < len(whole) else None
             if following is None and bisect_left(broken_at, batch.position) == len(broken_at):

@@ -199,9 +199,13 @@ class Segment:
         """Build the indexes from the batch headers."""
         end = self.size
         self.reset()
+        expected = self.base_offset
         try:
-            for _, header in self.scan(fd, 0, end):
+            for position, header in self.scan(fd, 0, end):
+                if not expected <= header.base_offset <= header.last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
+                    raise DamagedLog(self.log_path, position, f"base offset {header.base_offset} does not fit here")
                 self.note(header, header.base_offset, header.size_bytes, interval_bytes)
+                expected = header.last_offset + 1
         except StorageFailure:
             self.size = end
             self.unload()

@@ -205,7 +205,7 @@ class EmbeddedStore(LogStore):
             if topology is None or topology_partition.failure is not None:
                 raise topology_partition.failure or StorageFailure(topology_partition.directory, "cannot be mended")
         if topology.incomplete or (self._thorough is not None and not topology.topics):
-            self._adopt(names, topology, topology_partition)
+            self._adopt(names, marks, topology, topology_partition)
         for entry in topology.topics.values():
             self._add_topic(entry)
         self._set_aside(names, topology)
@@ -240,10 +240,19 @@ class EmbeddedStore(LogStore):
                 stray = self._rename_away(path, _STRAY_SUFFIX)
                 _logger.error("%s belongs to no topic; it is kept as %s", path, stray)
 
-    def _adopt(self, names: Mapping[str, TopicPartition], topology: Topology, partition: Partition) -> None:
+    def _adopt(
+        self,
+        names: Mapping[str, TopicPartition],
+        marks: Mapping[str, PartitionMark],
+        topology: Topology,
+        partition: Partition,
+    ) -> None:
         """Serve the partitions whose topics were lost with a part of `__topology`, under settings that delete nothing."""
         counts: dict[str, int] = {}
-        for tp in names.values():
+        ids: dict[str, UUID] = {}
+        for name, tp in names.items():
+            if name in marks and marks[name].topic_id:
+                ids[tp.topic] = UUID(int=marks[name].topic_id)
             if tp.topic != TOPOLOGY_TOPIC and tp.topic not in topology.deleted:
                 counts[tp.topic] = max(counts.get(tp.topic, 0), tp.partition + 1)
         for name, count in sorted(counts.items()):
@@ -253,7 +262,8 @@ class EmbeddedStore(LogStore):
             if known is not None:
                 entry = known._replace(partitions=count)
             else:
-                entry = TopicEntry(name, uuid4(), count, _INTERNAL_CONFIG if name.startswith("__") else _ADOPTED_CONFIG)
+                config = _INTERNAL_CONFIG if name.startswith("__") else _ADOPTED_CONFIG
+                entry = TopicEntry(name, ids.get(name) or uuid4(), count, config)
             _logger.error(
                 "what %s said of topic %s is lost: it is served with %d partitions and %s",
                 TOPOLOGY_TOPIC, name, count, "its last known settings" if known else dict(entry.config),
