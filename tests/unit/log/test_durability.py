@@ -284,3 +284,39 @@ def test_a_file_that_is_closed_while_it_waits_to_be_synced_is_synced_all_the_sam
             assert not any("(deleted)" in path for path in disk.synced)
 
     run(work())
+
+
+@pytest.mark.parametrize("where", ["entry", "marker"])
+def test_an_abort_that_finds_the_disk_full_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """The marker and its entry in the aborted index: each may be what does not fit any more."""
+
+    def full(fd: int, *rest: object) -> int:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        if path.endswith(".txnindex" if where == "entry" else ".log"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real_pwrite(fd, *rest)  # type: ignore[arg-type]
+
+    real_pwrite = os.pwrite
+
+    async def main() -> None:
+        async with with_topic(tmp_path) as store:
+            await store.append(TP, batch_of(b"gone", pid=1, epoch=0, sequence=0, transactional=True))
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "pwrite", full)
+                patched.setattr(os, "pwritev", full)
+                for _ in range(3):
+                    with pytest.raises(StorageFailure, match="No space left"):
+                        store.append_marker(TP, 1, 0, commit=False)
+            assert not await records_of(store, committed=True), "it is still open"
+            assert len(await records_of(store)) == 1
+            await store.append_marker(TP, 1, 0, commit=False)
+            await put(store, b"after")
+            assert values(await records_of(store, committed=True)) == [b"after"]
+        async with opened(tmp_path) as store:
+            assert values(await records_of(store, committed=True)) == [b"after"]
+        assert caplog.text.count("takes no records") == 1
+        assert caplog.text.count("takes records again") == 1
+
+    run(main())

@@ -6,7 +6,7 @@ What always holds, on the event loop's thread, which is the only one that change
 
 - segments are sorted by base offset, the last is the active one, and every offset before `end_offset` was given once;
 - `append` checks everything, then writes with one `pwritev`, then changes memory; a failed write is cut back, so file and
-  memory agree and the partition can go on when there is room again;
+  memory agree and the partition can go on when there is room again; the log says so once, and once when it does;
 - `dirty_files` are those with bytes that no commit has been asked for; a commit takes all of them, so a batch that is on disk
   has everything before it on disk;
 - behind the last batch of the active segment there is nothing, or zeros that are overwritten as the log grows (see `_reserve`);
@@ -29,6 +29,7 @@ from trunkline.clock import Clock
 from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_batches, read_marker
 from trunkline.log.config import LONG_MAX, TopicConfig
 from trunkline.log.decoding import PassedOver
+from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import PartitionMark
 from trunkline.log.embedded.files import FilePool, make_directory, write_atomically
@@ -83,6 +84,7 @@ class Partition:
         self.recovery_point = 0
         self.failure: LogError | None = None
         self._reported = ""
+        self._refusing = ""
         self.dirty_files: set[str] = set()
         self.dirty_directory = False
         self.unsynced_records = 0
@@ -161,6 +163,12 @@ class Partition:
             self._reported = str(failure)
             _logger.error("partition %s: %s", self.tp, failure)
 
+    def refuse(self, failure: StorageFailure) -> None:
+        """Say why nothing can be written; once, however many ask, until it can."""
+        if self.failure is None and failure.cause != self._refusing:
+            self._refusing = failure.cause
+            _logger.error("partition %s takes no records: %s", self.tp, failure)
+
     def changed(self) -> None:
         """Forget derived state and wake everyone who waits for a change."""
         self._bounds = None
@@ -221,21 +229,41 @@ class Partition:
         marker = read_marker(batch)
         assert marker is not None
         offset = self.end_offset
-        self._write(batches)
-        aborted = self.producers.apply_marker(batches[0][0], marker, offset, now_ms)
-        if aborted is not None:
-            try:
-                self.dirty_files.add(self.active.add_aborted(aborted))
-                self.dirty_directory = True
-            except StorageFailure as failure:
-                # The marker stands but readers would not skip the records that it aborts.
-                self.fail(failure)
-                raise
+        aborted = None if commit else self.producers.aborted_by(producer_id, offset)
+        if aborted is None:
+            self._write(batches)
+        else:
+            self._write_abort(batches, aborted)
+        self.producers.apply_marker(batches[0][0], marker, offset, now_ms)
         return self._appended(offset + 1, now_ms)
+
+    def _write_abort(self, batches: list[tuple[BatchHeader, memoryview]], aborted: AbortedEntry) -> None:
+        """Write an abort marker and its entry in the aborted index, both or none.
+
+        The entry comes first: a marker that stood without it would show readers the records that it aborts.
+        """
+        header, batch = batches[0]
+        self._roll_if_due(len(batch), aborted.last_offset, header.max_timestamp_ms)
+        segment = self.active
+        path = segment.add_aborted(aborted)
+        try:
+            self._write(batches)
+        except StorageFailure:
+            try:
+                segment.drop_last_aborted()
+            except StorageFailure as failure:
+                self.fail(failure)
+            raise
+        assert self.active is segment
+        self.dirty_files.add(path)
+        self.dirty_directory = True
 
     def _appended(self, end_offset: int, now_ms: int) -> Appended:
         base_offset = self.end_offset
         self.end_offset = end_offset
+        if self._refusing:
+            self._refusing = ""
+            _logger.warning("partition %s takes records again", self.tp)
         if self.config.flush_messages != LONG_MAX:
             self.unsynced_records += end_offset - base_offset
             if self.unsynced_records >= self.config.flush_messages:
@@ -261,13 +289,8 @@ class Partition:
             parts.append(batch[PREFIX.size :])
             size += len(batch)
             offset += header.last_offset_delta + 1
+        self._roll_if_due(size, offset - 1, batches[-1][0].max_timestamp_ms)
         segment = self.segments[-1]
-        if segment.size and (
-            self._must_roll(segment, size, offset - 1, batches[-1][0].max_timestamp_ms)
-            or not (segment.loaded or self._indexed(segment))
-        ):
-            self.roll()
-            segment = self.segments[-1]
         fresh = segment.size == 0
         if fresh and self.ephemeral:
             self._make_directory()
@@ -330,6 +353,14 @@ class Partition:
             raise StorageFailure(self.directory, f"cannot be made: {error.strerror}") from None
 
     # -- roll --------------------------------------------------------------------------------------------------------
+
+    def _roll_if_due(self, size: int, last_offset: int, timestamp_ms: int) -> None:
+        """Begin a new segment if what is about to be written belongs in one."""
+        segment = self.segments[-1]
+        if segment.size and (
+            self._must_roll(segment, size, last_offset, timestamp_ms) or not (segment.loaded or self._indexed(segment))
+        ):
+            self.roll()
 
     def _must_roll(self, segment: Segment, size: int, last_offset: int, timestamp_ms: int) -> bool:
         config = self.config

@@ -199,6 +199,7 @@ class ProducerTable:
     def apply_marker(self, header: BatchHeader, marker: Marker, offset: int, now_ms: int) -> AbortedEntry | None:
         """Take in a marker that stands in the log; returns what the aborted index must learn."""
         producer_id = header.producer_id
+        aborted = None if marker.commit else self.aborted_by(producer_id, offset)
         producer = self._producers.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = Producer(header.producer_epoch)
@@ -207,15 +208,18 @@ class ProducerTable:
             producer.batches.clear()
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp_ms = now_ms
-        first_offset = producer.transaction_start_offset
+        if producer.transaction_start_offset is not None:
+            producer.transaction_start_offset = None
+            del self._open_transactions[producer_id]
+        return aborted
+
+    def aborted_by(self, producer_id: int, offset: int) -> AbortedEntry | None:
+        """What the aborted index must learn of an abort marker at `offset`; None when no transaction is open."""
+        first_offset = self._open_transactions.get(producer_id)
         if first_offset is None:
             return None
-        producer.transaction_start_offset = None
-        del self._open_transactions[producer_id]
-        if marker.commit:
-            return None
-        stable = self.first_unstable_offset
-        return AbortedEntry(producer_id, first_offset, offset, offset + 1 if stable is None else stable)
+        others = (start for other, start in self._open_transactions.items() if other != producer_id)
+        return AbortedEntry(producer_id, first_offset, offset, next(others, offset + 1))
 
     def expire(self, before_ms: int) -> None:
         """Forget producers that were last heard of before this time and have no open transaction."""

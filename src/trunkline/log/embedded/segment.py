@@ -18,6 +18,7 @@ A batch is found from the index entry before it and a scan of headers from there
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from bisect import bisect_left
@@ -303,14 +304,28 @@ class Segment:
         entries = self.aborted
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            position, encoded = len(encode_aborted(entries)), encode_aborted([entry])
             try:
-                os.pwrite(fd, encode_aborted([entry]), len(encode_aborted(entries)))
+                if os.pwrite(fd, encoded, position) < len(encoded):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                os.ftruncate(fd, position)
+                raise
             finally:
                 os.close(fd)
         except OSError as error:
             raise StorageFailure(path, error.strerror or "cannot be written") from None
         entries.append(entry)
         return path
+
+    def drop_last_aborted(self) -> None:
+        """Take back the last entry: its marker could not be written."""
+        path = self.stem + ".txnindex"
+        self.aborted.pop()
+        try:
+            os.truncate(path, len(encode_aborted(self.aborted)))
+        except OSError as error:
+            raise StorageFailure(path, error.strerror or "cannot be cut") from None
 
     def replace_aborted(self, entries: list[AbortedEntry]) -> None:
         """Write the whole index anew; without entries there is no file."""

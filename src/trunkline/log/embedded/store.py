@@ -558,7 +558,12 @@ class EmbeddedStore(LogStore):
         foreign: bool = False,
     ) -> asyncio.Future[Appended]:
         partition = self._partition(tp)
-        return self._acknowledge(partition, partition.append(batches, foreign=foreign), durability)
+        try:
+            appended = partition.append(batches, foreign=foreign)
+        except StorageFailure as failure:
+            partition.refuse(failure)
+            raise
+        return self._acknowledge(partition, appended, durability)
 
     def append_marker(
         self,
@@ -571,9 +576,13 @@ class EmbeddedStore(LogStore):
         durability: Durability = Durability.DISK,
     ) -> asyncio.Future[Appended]:
         partition = self._partition(tp)
-        appended = partition.append_marker(
-            producer_id, producer_epoch, commit=commit, coordinator_epoch=coordinator_epoch
-        )
+        try:
+            appended = partition.append_marker(
+                producer_id, producer_epoch, commit=commit, coordinator_epoch=coordinator_epoch
+            )
+        except StorageFailure as failure:
+            partition.refuse(failure)
+            raise
         return self._acknowledge(partition, appended, durability)
 
     def _acknowledge(
