@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 import click
 
 from trunkline.cli.options import config_file_of, parse_pairs
+from trunkline.cli.output import remark
 
 if TYPE_CHECKING:
     from trunkline.client.amqp import Address, AmqpClient
@@ -45,7 +46,11 @@ def amqp_options(function: Callable[Concatenate[AmqpClient, P], None]) -> Callab
         address = _address(ctx, url)
         if vhost is not None:
             address = address._replace(vhost=vhost)
-        with AmqpClient(address, timeout_ms=int(timeout_s * 1000)) as client:
+
+        def told(reason: str) -> None:
+            remark(f"the broker takes no publications for now: {reason}; waiting for at most {timeout_s:g} s")
+
+        with AmqpClient(address, timeout_ms=int(timeout_s * 1000), on_blocked=told) as client:
             function(client, *args, **kwargs)
 
     return command

@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import socket
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from trunkline.client.errors import CONNECTION_FAILED, DISCONNECTED, TIMED_OUT, ClientError
+from trunkline.client.errors import BLOCKED, CONNECTION_FAILED, DISCONNECTED, TIMED_OUT, ClientError
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import (
     PROTOCOL_HEADER,
@@ -75,8 +76,14 @@ class GotMessage(NamedTuple):
 
 
 class AmqpClient:
-    def __init__(self, address: Address, *, timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self, address: Address, *, timeout_ms: int = 30_000, on_blocked: Callable[[str], None] | None = None
+    ) -> None:
+        """`on_blocked` is called with the reason when the broker says that it takes no publications for now."""
         self.address = address
+        self._on_blocked = on_blocked
+        self._blocked: str | None = None
+        self._timed_out = False
         self._parser = Parser(expect_header=False)
         self._events: deque[ParserEvent] = deque()
         self._frame_max_bytes = 131_072
@@ -100,7 +107,7 @@ class AmqpClient:
         properties: dict[str, FieldValue] = {
             "product": "trunkline",
             "version": VERSION,
-            "capabilities": {"authentication_failure_close": True, "basic.nack": True},
+            "capabilities": {"authentication_failure_close": True, "basic.nack": True, "connection.blocked": True},
         }
         self._send(encode_method(0, m.ConnectionStartOk(properties, "PLAIN", response, "en_US")))
         tune = self._expect(m.ConnectionTune, 0)
@@ -113,6 +120,8 @@ class AmqpClient:
 
     def close(self) -> None:
         try:
+            if self._timed_out or self._blocked is not None:
+                return  # who did not answer before will not say goodbye, nor who does not read
             self._send(encode_method(0, m.ConnectionClose(200, "Goodbye")))
             self._expect(m.ConnectionCloseOk, 0)
         except ClientError:
@@ -234,6 +243,9 @@ class AmqpClient:
             try:
                 data = self._socket.recv(_READ_BYTES)
             except TimeoutError:
+                self._timed_out = True
+                if self._blocked is not None:
+                    raise ClientError(BLOCKED, f"the broker takes no publications: {self._blocked}") from None
                 raise ClientError(TIMED_OUT, "the broker did not answer in time") from None
             except OSError as error:
                 raise ClientError(DISCONNECTED, f"the connection was lost: {error.strerror or error}") from None
@@ -249,4 +261,10 @@ class AmqpClient:
             raise ClientError(name, closed.reply_text.removeprefix(f"{name} - "))
         if isinstance(event, FrameError | ProtocolHeader):
             raise ClientError(DISCONNECTED, f"the broker sent what is not AMQP: {event}")
+        if isinstance(event, MethodFrame) and isinstance(event.method, m.ConnectionBlocked):
+            self._blocked = event.method.reason
+            if self._on_blocked is not None:
+                self._on_blocked(self._blocked)
+        elif isinstance(event, MethodFrame) and isinstance(event.method, m.ConnectionUnblocked):
+            self._blocked = None
         return event

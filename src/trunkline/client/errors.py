@@ -11,6 +11,7 @@ from trunkline.protocols.kafka.errors import ErrorCode
 CONNECTION_FAILED = "CONNECTION_FAILED"
 DISCONNECTED = "DISCONNECTED"
 TIMED_OUT = "TIMED_OUT"
+BLOCKED = "BLOCKED"
 
 RETRIABLE = frozenset(
     {
@@ -77,11 +78,12 @@ _HINT = {
     "GROUP_ID_NOT_FOUND": "`trunkline group list` shows what there is",
     "GROUP_SUBSCRIBED_TO_TOPIC": "stop its consumers first",
     "INCONSISTENT_GROUP_PROTOCOL": "use another group, or stop its other consumers first",
-    "KAFKA_STORAGE_ERROR": "see the broker's log for the file and the cause",
+    "KAFKA_STORAGE_ERROR": "the broker's disk is full or failing; its log names the file and the cause",
     "INVALID_RECORD": "a compacted topic needs a key on every record: see --key-separator",
     "UNSUPPORTED_VERSION": "use a newer broker",
     CONNECTION_FAILED: "start a broker with `trunkline serve`, or name one with --bootstrap HOST:PORT",
     DISCONNECTED: "see whether the broker is still up",
+    BLOCKED: "make room on the broker's disk (see min_free_bytes) and publish again: the message was not confirmed",
     TIMED_OUT: "the broker may be overloaded; try again, or with a longer --request-timeout",
 }
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.amqp.brokers import Trunkline
+from tests.integration.amqp.brokers import Trunkline, url
 from tests.integration.amqp.conftest import open_connection
 from tests.integration.amqp.reading import Inbox, depth, serve, settle, wait_for_depth
 from tests.integration.hostile.test_disk import MEGABYTE, mounted
@@ -105,3 +108,23 @@ def test_a_connection_that_comes_while_the_disk_is_low_is_told_at_once(disk: Dis
     disk.free()
     serve(late.connection, lambda: late.lifted, "connection.unblocked")
     assert [got.body for got in Inbox(watcher.channel, QUEUE).wait(2)] == [b"first", b"second"]
+
+
+def test_the_command_line_says_at_once_why_it_waits(disk: Disk) -> None:
+    """What is published while the disk is low is taken or refused within the time-out, and the reason is named."""
+    watcher = Alarm(disk.broker)
+    watcher.channel.queue_declare(QUEUE, durable=True)
+    disk.fill()
+    serve(watcher.connection, lambda: watcher.reasons, "connection.blocked")
+    command = [sys.executable, "-m", "trunkline", "publish", QUEUE, "hello", "--url", url(disk.broker)]
+    begun = time.monotonic()
+    done = subprocess.run(
+        [*command, "--request-timeout", "20"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "takes no publications for now: low on disk" in done.stderr
+    assert time.monotonic() - begun < 15, "it waits neither for a goodbye nor for room when the message was taken"
+    assert done.returncode == 0, done.stderr
+    assert "published 5 bytes" in done.stderr
+    wait_for_depth(watcher.channel, QUEUE, 1)
+    disk.free()
+    watcher.connection.close()

@@ -7,7 +7,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -320,3 +320,49 @@ def test_an_abort_that_finds_the_disk_full_can_be_tried_again(
         assert caplog.text.count("takes records again") == 1
 
     run(main())
+
+
+def test_every_name_on_the_way_to_a_new_record_is_on_disk_before_its_acknowledgement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is lost with the power while its name, or that of a directory above it, is not on disk."""
+    steps: list[str] = []
+    real = {name: getattr(os, name) for name in ("fsync", "fdatasync", "mkdir")}
+
+    def synced(name: str) -> Callable[[int], None]:
+        def call(fd: int) -> None:
+            real[name](fd)
+            steps.append(f"synced {os.readlink(f'/proc/self/fd/{fd}')}")
+
+        return call
+
+    def mkdir(path: str, *rest: int) -> None:
+        real["mkdir"](path, *rest)
+        steps.append(f"made {path}")
+
+    async def main() -> None:
+        data = tmp_path / "above" / "data"
+        async with opened(data, limits=StoreLimits(io_uring=False)) as store:
+            made = [step for step in steps if step.startswith("made") and str(tmp_path) in step]
+            assert made == [f"made {tmp_path / 'above'}", f"made {data}", f"made {data / '__topology-0'}"]
+            in_order(f"made {tmp_path / 'above'}", f"synced {tmp_path}")
+            in_order(f"made {data}", f"synced {data.parent}")
+            in_order(f"made {data / '__topology-0'}", f"synced {data}")
+            await store.create_topic("t", 1)
+            (topology,) = log_files(data, TopicPartition("__topology", 0))
+            in_order(f"synced {topology}", f"synced {topology.parent}", f"made {data / 't-0'}", f"synced {data}")
+            steps.append("topic is there")
+            await store.append(TP, batch_of(b"a"), Durability.DISK)
+            steps.append("acknowledged")
+            (log,) = log_files(data)
+            in_order("topic is there", f"synced {log}", f"synced {log.parent}", "acknowledged")
+
+    def in_order(*wanted: str) -> None:
+        rest = iter(steps)
+        assert all(any(step == each for step in rest) for each in wanted), steps
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", synced("fsync"))
+        patched.setattr(os, "fdatasync", synced("fdatasync"))
+        patched.setattr(os, "mkdir", mkdir)
+        run(main())

@@ -42,7 +42,7 @@ from trunkline.log.batch import (
     seal_batch,
 )
 from trunkline.log.embedded.aborted import AbortedEntry
-from trunkline.log.embedded.files import DAMAGED_SUFFIX, fsync_directory
+from trunkline.log.embedded.files import DAMAGED_SUFFIX, FILE_MODE, fsync_directory
 from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, TornLog, check_batches
 
 _WINDOW_BYTES = 4 << 20
@@ -454,7 +454,7 @@ def _write_file(path: str, fd: int, pieces: Sequence[bytes | tuple[int, int]]) -
 
 def _write_pieces(path: str, fd: int, pieces: Sequence[bytes | tuple[int, int]]) -> None:
     """Write a file of these pieces, some of them ranges of the file that is open as `fd`; durable but for its name."""
-    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         for piece in pieces:
             for chunk in [piece] if isinstance(piece, bytes) else _chunks(fd, *piece):

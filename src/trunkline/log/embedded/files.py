@@ -160,6 +160,20 @@ def fsync_directory(path: str) -> None:
         os.close(fd)
 
 
+def make_durable_directory(path: str, mode: int = 0o777) -> None:
+    """Make a directory, and the ones above it that are missing, so that none of their names is lost with the power."""
+    above = os.path.dirname(path)
+    if above == path or os.path.isdir(path):
+        return
+    make_durable_directory(above)
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    fsync_directory(above)
+
+
 def write_atomically(path: str, content: bytes, *, durable: bool) -> None:
     """Replace a file as a whole: a crash leaves the old or the new content, never a mixture."""
     temporary = path + ".tmp"

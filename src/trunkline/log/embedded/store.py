@@ -33,7 +33,14 @@ from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, PartitionMark
 from trunkline.log.embedded.cleaner import Cleaner
 from trunkline.log.embedded.committer import new_committer
-from trunkline.log.embedded.files import DIRECTORY_MODE, FilePool, fsync_directory, is_private, tighten
+from trunkline.log.embedded.files import (
+    DIRECTORY_MODE,
+    FilePool,
+    fsync_directory,
+    is_private,
+    make_durable_directory,
+    tighten,
+)
 from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.lock import DirectoryLock
 from trunkline.log.embedded.mending import Mender
@@ -127,7 +134,7 @@ class EmbeddedStore(LogStore):
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         try:
-            os.makedirs(self.directory, DIRECTORY_MODE, exist_ok=True)
+            make_durable_directory(self.directory, DIRECTORY_MODE)
         except OSError as error:
             raise StorageFailure(self.directory, f"cannot be made: {error.strerror}") from None
         self._lock.acquire()
