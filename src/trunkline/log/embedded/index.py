@@ -84,6 +84,10 @@ class TimeIndex:
     def __len__(self) -> int:
         return len(self.raw) // TIME_ENTRY_BYTES
 
+    def entry(self, number: int) -> tuple[int, int]:
+        timestamp_ms, relative_offset = _TIME_ENTRY.unpack_from(self.raw, number * TIME_ENTRY_BYTES)
+        return timestamp_ms, relative_offset
+
     def append(self, timestamp_ms: int, relative_offset: int) -> None:
         """Ignored unless it is newer than the last entry."""
         if timestamp_ms > self.last()[0]:
@@ -93,8 +97,7 @@ class TimeIndex:
         """The largest timestamp and its relative offset; (-1, 0) when there is none."""
         if not self.raw:
             return -1, 0
-        timestamp_ms, relative_offset = _TIME_ENTRY.unpack_from(self.raw, len(self.raw) - TIME_ENTRY_BYTES)
-        return timestamp_ms, relative_offset
+        return self.entry(len(self) - 1)
 
     def before(self, timestamp_ms: int) -> int:
         """A relative offset before which every record is older than `timestamp_ms`. O(log n)."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from trunkline.log.batch import HEADER_BYTES, check_crc, iter_file, only_zeros, read_marker
 from trunkline.log.embedded.aborted import AbortedEntry
@@ -118,7 +119,9 @@ def _open(partition: Partition, mark: PartitionMark, *, clean: bool, thorough: b
     if not trusted:
         partition.recovery_point = mark.recovery_point
         _recover_log(partition, mark, clean=clean, thorough=thorough)
-        _recover_producers(partition, [] if thorough else snapshots)
+        _recover_producers(partition, snapshots)
+        if thorough:
+            _rebuild_aborted(partition)
         # What was only in the page cache still is: the next commit must take it.
         partition.dirty_files.update(segment.log_path for segment in segments if segment.loaded)
         partition.dirty_directory = True
@@ -310,8 +313,12 @@ def _load_snapshot(partition: Partition, offset: int) -> ProducerTable | None:
     try:
         with open(path, "rb") as file:
             return ProducerTable.decode(file.read())
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        _logger.warning("producer snapshot %s is not used: %s", path, error)
+        _logger.warning("producer snapshot %s is damaged: %s; what it said is read from the log", path, error)
+        with suppress(OSError):
+            os.replace(path, path + DAMAGED_SUFFIX)
         return None
 
 
@@ -331,6 +338,30 @@ def _recover_producers(partition: Partition, snapshots: list[int]) -> None:
     partition.producers = table if table is not None else ProducerTable()
     for segment in partition.segments[partition.segment_number(start_offset) :]:
         _fold_segment(partition, segment, start_offset)
+
+
+def _rebuild_aborted(partition: Partition) -> None:
+    """Make every aborted index say what the markers say. An entry whose transaction began before the log stays."""
+    producers = ProducerTable()
+    for segment in partition.segments:
+        fd = partition.pool.fd(segment.log_path)
+        entries: dict[int, AbortedEntry] = {}
+        known = {entry.last_offset: entry for entry in segment.aborted}
+        for position, header in segment.scan(fd, 0):
+            if header.producer_id < 0:
+                continue
+            if not header.control:
+                producers.apply(header, header.base_offset, 0)
+                continue
+            marker = read_marker(os.pread(fd, header.size_bytes, position))
+            if marker is None:
+                continue
+            offset = header.base_offset
+            entry = producers.apply_marker(header, marker, offset, 0) or (None if marker.commit else known.get(offset))
+            if entry is not None:
+                entries[offset] = entry
+        if list(entries.values()) != segment.aborted:
+            segment.replace_aborted(list(entries.values()))
 
 
 def _fold_segment(partition: Partition, segment: Segment, start_offset: int) -> None:
