@@ -47,6 +47,7 @@ class Remembered:
 
     states: dict[str, TransactionState] = field(default_factory=dict)
     next_producer_id_block: int = 0
+    incomplete: bool = False  # some of its records were lost: an empty batch stands for them, or the log begins later
 
 
 class TransactionLog:
@@ -60,11 +61,14 @@ class TransactionLog:
             await self._store.create_topic(TRANSACTION_STATE_TOPIC, 1, _TOPIC_CONFIG)
         remembered = Remembered()
         offset = self._store.bounds(TRANSACTION_STATE).log_start_offset
+        remembered.incomplete = offset > 0
         while offset < self._store.bounds(TRANSACTION_STATE).high_watermark:
             found = await self._store.read(TRANSACTION_STATE, offset, REPLAY_READ_BYTES, verified=True)
             if not len(found.records):
                 break
             for header, batch in iter_batches(found.records):
+                if not header.record_count:
+                    remembered.incomplete = True
                 for record in iter_records(batch):
                     self._fold(remembered, record)
                 offset = header.last_offset + 1

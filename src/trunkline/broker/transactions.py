@@ -61,7 +61,7 @@ from trunkline.clock import Clock
 from trunkline.cursors.stream import OFFSETS_PARTITION
 from trunkline.deadlines import AwaitedDeadlines
 from trunkline.log.errors import LogError
-from trunkline.log.store import LogStore, TopicPartition
+from trunkline.log.store import LogStore, ProducerState, TopicPartition
 
 __all__ = [
     "OffsetSink",
@@ -85,6 +85,7 @@ class TransactionCoordinator:
     ) -> None:
         self.limits = limits or TransactionLimits()
         self._store = store
+        self._groups = groups
         self._clock = clock
         self._log = TransactionLog(store, clock)
         self._ids = ProducerIds(self._log.write, block_size=self.limits.producer_id_block_size)
@@ -109,8 +110,47 @@ class TransactionCoordinator:
         unfinished = [found for found in self._transactions.values() if found.state.status.preparing]
         for transaction in unfinished:
             await self._complete(transaction)
+        await self._make_up_for_losses(remembered.incomplete)
         self._open = True
         await self.settle()
+
+    async def _make_up_for_losses(self, incomplete: bool) -> None:
+        """End the transactions that partitions have open and nobody will end, and give no producer id again.
+
+        Partitions know producers and transactions, too. A transaction that only they know lost its marker or its state with
+        damage to a file. It is ended as its producer's last one was, else aborted: read_committed consumers wait for it.
+        """
+        highest = -1
+        for info in list(self._store.topics().values()):
+            for number in range(info.partitions):
+                tp = TopicPartition(info.name, number)
+                try:
+                    bounds = self._store.bounds(tp)
+                    if not incomplete and bounds.last_stable_offset == bounds.high_watermark:
+                        continue
+                    for producer in await self._store.producers(tp):
+                        highest = max(highest, producer.producer_id)
+                        if producer.transaction_start_offset is not None:
+                            await self._end_if_lost(tp, producer)
+                except LogError as error:
+                    _log.error("transactions of %s cannot be looked at: %s", tp, error)
+        self._ids.resume(highest + 1)
+
+    async def _end_if_lost(self, tp: TopicPartition, producer: ProducerState) -> None:
+        known = self._by_producer.get(producer.producer_id)
+        if known is not None and known.state.is_open and tp in known.state.partitions:
+            return
+        commit = known is not None and known.state.status is Status.COMPLETE_COMMIT
+        _log.error(
+            "%s has a transaction of producer %d open since offset %s, the end of which was lost: it is %s",
+            tp,
+            producer.producer_id,
+            producer.transaction_start_offset,
+            "committed, as that producer's last one" if commit else "aborted",
+        )
+        await self._store.append_marker(tp, producer.producer_id, producer.producer_epoch, commit=commit)
+        if tp == OFFSETS_PARTITION:
+            await self._groups.txn_end(producer.producer_id, commit)
 
     async def close(self) -> None:
         """Refuse new requests and carry through those that are under way. What stays in Prepare is left to a start."""
