@@ -25,7 +25,7 @@ from tests.integration.waiting import DEADLINE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ours_only("damages our own files"), pytest.mark.xdist_group("hostile damage")]
 
-EXAMPLES = int(os.environ.get("TRUNKLINE_DAMAGE_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("TRUNKLINE_DAMAGE_EXAMPLES", "8"))
 TOPICS = ("orders", "other")
 COUNT = 60
 COMMITTED = 25
@@ -94,13 +94,11 @@ def read_topic(broker: trunkline.Broker, topic: str) -> list[bytes]:
     found: list[bytes] = []
 
     def done() -> bool:
-        message = consumer.poll(0.1)
-        if message is None:
-            return False
-        if message.error() is not None:
-            assert message.error().name() == "_PARTITION_EOF", message.error()
-            return True
-        found.append(message.value())
+        for message in consumer.consume(COUNT, 0.1):
+            if message.error() is not None:
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                return True
+            found.append(message.value())
         return False
 
     try:
@@ -138,6 +136,7 @@ def waiting_for_the_device(broker: trunkline.Broker) -> list[bytes]:
     return [bytes(payload) for payload in found]
 
 
+@pytest.mark.timeout(120 + 20 * EXAMPLES)
 def test_clients_of_what_was_not_touched_notice_nothing(
     healthy: Path, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.integration.hostile.peer import Peer
 from tests.integration.server import ServerProcess
@@ -24,6 +24,7 @@ KAFKA_STORAGE_ERROR = 56
 MEGABYTE = 1024 * 1024
 REFUSAL_SECONDS = 30.0
 BATCH = build_batch([NewRecord(b"k", bytes(200_000))])
+SMALL_BATCH = build_batch([NewRecord(b"k", b"small")])
 
 
 @contextmanager
@@ -168,3 +169,32 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
         assert str(server.port) in said
     finally:
         server.close()
+
+
+def test_an_abort_on_a_disk_that_is_full_to_the_last_byte_is_made_up_for(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, {"min_free_bytes": "0"})
+    with mounted(server.data, "size=24m"):
+        filler = server.data / "filler"
+        server.start()
+        try:
+            config = {"bootstrap.servers": server.bootstrap, "transactional.id": "t", "transaction.timeout.ms": 60_000}
+            producer = Producer(config)
+            producer.init_transactions(REFUSAL_SECONDS)
+            producer.begin_transaction()
+            producer.produce("t", b"aborted")
+            assert producer.flush(REFUSAL_SECONDS) == 0
+            with filler.open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+            # The marker fits the page that the log has; its entry in the aborted index is a file that does not.
+            with suppress(KafkaException):
+                producer.abort_transaction(5.0)
+            with Peer(server.port) as peer:
+                assert peer.fetch("t").error_code == 0, "the partition is read all the same"
+                filler.unlink()
+                wait_until(lambda: peer.produce("t", SMALL_BATCH, acks=-1).error_code == 0, what="a record taken")
+            wait_until(lambda: read_all(server, "t") == 1, what="the aborted record is gone, the other is there")
+            assert "takes no records" in server.log.read_text()
+            assert "Traceback" not in server.log.read_text(), server.log_tail()
+        finally:
+            server.close()

@@ -97,6 +97,7 @@ def log_bytes(directory: Path) -> int:
     return sum(len(content) - content.count(0) for content in files)
 
 
+@pytest.mark.timeout(120 + 5 * EXAMPLES)
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_whatever_happens_to_files_what_is_whole_is_served(
     healthy: tuple[Path, dict[str, Content]], tmp_path_factory: pytest.TempPathFactory, clean: bool
