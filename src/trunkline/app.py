@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.limits import BrokerLimits, BrokerSettings
@@ -46,6 +46,9 @@ _LARGE_BUFFER_BYTES = 32 * 1024 * 1024  # the most that glibc takes for M_MMAP_T
 # collection that finds nothing, and takes a third of the start with ten thousand queues.
 _COLLECT_EACH_OBJECTS = 20_000
 _SETTLE_S = 0.5
+_WORKING_FILES = (
+    48  # kept free for what is opened for a moment: snapshots, checkpoints, directories, what the cleaner reads
+)
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
@@ -119,10 +122,11 @@ class Broker:
             cleanup_interval_ms=config.cleanup_interval_ms,
             io_uring=config.io_uring,
         )
+        settings = _settings(config, max_open_connections=_room_for_connections(limits))
         store = EmbeddedStore(config.data, defaults=config.topic, limits=limits)
         core = BrokerCore(
             store,
-            settings=_settings(config),
+            settings=settings,
             group_limits=_group_limits(config),
             transaction_limits=TransactionLimits(max_timeout_ms=config.transaction_max_timeout_ms),
             with_messaging=any(port is not None for port in (config.amqp_port, config.mqtt_port, config.mqtt_ws_port)),
@@ -179,6 +183,14 @@ class Broker:
         self._addresses.clear()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """For an event loop of the broker's own: what nobody caught is told once, then counted."""
+        core, error = self._core, context.get("exception")
+        if core is None:
+            loop.default_exception_handler(context)
+        else:
+            core.complaints.add(f"uncaught {type(error).__name__}", "event loop", str(context["message"]), error=error)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -247,6 +259,7 @@ async def _serve(config: Config, announce: Callable[[Mapping[str, str]], None] |
             _write_ready_file(config.ready_file, broker.addresses)
         if announce is not None:
             announce(broker.addresses)
+        loop.set_exception_handler(broker.complain)
         settling = loop.call_later(_SETTLE_S, _settle)
         await stop.wait()
         settling.cancel()
@@ -295,7 +308,15 @@ def _keep_freed_memory() -> None:
         libc.mallopt(m_trim_threshold, 2 * _LARGE_BUFFER_BYTES)
 
 
-def _settings(config: Config) -> BrokerSettings:
+def _room_for_connections(limits: StoreLimits) -> int:
+    """What the files that the process may open leave for connections: not those of the log, nor some to work with."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return BrokerLimits().max_open_connections
+    return max(1, soft - limits.max_open_files - max(_WORKING_FILES, soft // 16))
+
+
+def _settings(config: Config, *, max_open_connections: int) -> BrokerSettings:
     return BrokerSettings(
         node_id=config.node_id,
         auto_create_topics=config.auto_create_topics,
@@ -303,6 +324,9 @@ def _settings(config: Config) -> BrokerSettings:
         topic_defaults=config.topic,
         limits=BrokerLimits(
             max_connections=config.max_connections,
+            max_open_connections=max_open_connections,
+            max_request_ms=config.max_request_ms,
+            max_input_bytes=config.max_input_bytes,
             max_idle_ms=config.max_idle_ms,
             max_request_bytes=config.max_request_bytes,
             max_inflight_requests=config.max_in_flight_requests,

@@ -11,7 +11,16 @@ SOURCE = Path(__file__).parents[2] / "src" / "trunkline"
 
 # A room may import itself, the rooms under it, and these modules that belong to no room.
 ROOMS = ("log", "cursors", "routing", "security", "broker", "protocols")
-COMMON = frozenset({"trunkline", "trunkline.clock", "trunkline.deadlines", "trunkline.pattern", "trunkline.version"})
+COMMON = frozenset(
+    {
+        "trunkline",
+        "trunkline.budget",
+        "trunkline.clock",
+        "trunkline.deadlines",
+        "trunkline.pattern",
+        "trunkline.version",
+    }
+)
 # Rooms on one floor: neither imports the other.
 SIBLINGS = ("cursors", "routing", "security")
 

@@ -19,9 +19,11 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from trunkline.broker import guard
+from trunkline.broker.complaints import Complaints
 from trunkline.broker.guard import Operation
 from trunkline.broker.limits import BrokerSettings
 from trunkline.broker.transactions import TransactionCoordinator, TransactionLimits
+from trunkline.budget import Budget, Holder
 from trunkline.clock import Clock, SystemClock
 from trunkline.cursors.stream import GroupCoordinator, GroupLimits
 from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
@@ -58,7 +60,10 @@ class BrokerCore:
         self.settings = settings or BrokerSettings()
         self.limits = self.settings.limits
         self.store_defaults = TopicConfig(defaults=self.settings.topic_defaults)
-        self.groups = GroupCoordinator(store, self.clock, limits=group_limits or GroupLimits())
+        self.complaints = Complaints()
+        # What clients make the broker hold before it counts for anything.
+        self.input = Budget(self.limits.max_input_bytes, self._input_let_go)
+        self.groups = GroupCoordinator(store, self.clock, limits=group_limits or GroupLimits(), held=self.input)
         self.transactions = TransactionCoordinator(store, self.groups, self.clock, limits=transaction_limits)
         self._has_messaging = False
         if with_messaging:
@@ -66,6 +71,7 @@ class BrokerCore:
         self.cluster_id = ""
         # Listener name -> the host and port that clients are told; "" for the host that their connection came in on.
         self.listeners: dict[str, tuple[str, int]] = {}
+        self.connections = 0  # kept by the listeners: of all protocols
         self.unsent_bytes = 0  # kept by the servers: what slow clients have not taken yet
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -93,6 +99,7 @@ class BrokerCore:
         await self.transactions.close()
         await self.groups.close()
         await self.store.close()
+        self.complaints.close()
 
     def _make_messaging(self) -> None:
         from trunkline.broker.messaging import Messaging
@@ -102,6 +109,11 @@ class BrokerCore:
         self.messaging.queues.on_topics_changed = self.groups.topics_changed
         self.messaging.queues.on_topic_deleted = self.groups.topic_deleted
         self._has_messaging = True
+
+    def _input_let_go(self, holder: Holder, held_bytes: int) -> None:
+        most = self.limits.max_input_bytes
+        text = f"{holder.holding} ends: it holds {held_bytes} bytes, and all together more than max_input_bytes={most}"
+        self.complaints.add("input", holder.origin, text)
 
     # -- topics, as clients ask for them: the guard stands before each change ------------------------------------
 

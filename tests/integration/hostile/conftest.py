@@ -30,8 +30,15 @@ class Victim:
         return Peer(self.port, receive_buffer_bytes)
 
     def resident_bytes(self) -> int:
+        return self._memory("VmRSS")
+
+    def peak_bytes(self) -> int:
+        """The most that it has ever had."""
+        return self._memory("VmHWM")
+
+    def _memory(self, what: str) -> int:
         status = Path(f"/proc/{self.server.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        found = re.search(rf"{what}:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) * 1024
 

@@ -39,6 +39,7 @@ from trunkline.cursors.stream.classic_member import (
     LeftMember,
     SyncResult,
     settle,
+    size_of,
 )
 from trunkline.cursors.stream.classic_state import NEXT_STATES, ClassicState
 from trunkline.cursors.stream.errors import GroupError, GroupErrorName
@@ -81,6 +82,7 @@ class ClassicGroup:
         for stored in value.members:
             member = ClassicMember.restore(stored, value.protocol_name)
             group.members.add(member)
+            group._listen_to(member)
             group._arm_session(member)
         if group.members:
             group.state = ClassicState.STABLE
@@ -113,6 +115,13 @@ class ClassicGroup:
         if self._is_full(request.member_id):
             self._drop_refused(request.member_id)
             raise GroupError(GroupErrorName.GROUP_MAX_SIZE_REACHED, f"group {self.group_id} has its most members")
+        known = self.members.get(request.member_id)
+        others_bytes = self.members.metadata_bytes - (0 if known is None else known.metadata_bytes)
+        if others_bytes + size_of(request.protocols) > self._runtime.limits.max_group_metadata_bytes:
+            raise GroupError(
+                GroupErrorName.GROUP_MAX_SIZE_REACHED,
+                f"the members of group {self.group_id} say too much of themselves",
+            )
         if not self._supports(request.protocol_type, request.protocols):
             raise GroupError(
                 GroupErrorName.INCONSISTENT_GROUP_PROTOCOL, "no protocol in common with the members of the group"
@@ -182,8 +191,15 @@ class ClassicGroup:
             self.leader = member_id
         self._joined_during_delay = True
         waiter = self._await_join(member, request)
+        self._listen_to(member)
         self._rebalance()
         return waiter
+
+    def _listen_to(self, member: ClassicMember) -> None:
+        """What the member says of itself counts from now on."""
+        expel = partial(self._session_expired, member)
+        member.statement = self._runtime.statement(self.group_id, member.client_host, expel)
+        member.tell_size()
 
     def _replace_static(self, request: JoinRequest, member_id: str) -> asyncio.Future[JoinResult]:
         instance_id = request.group_instance_id
@@ -245,6 +261,7 @@ class ClassicGroup:
         self.members.teach(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.tell_size()
 
     def _join_result(self, member: ClassicMember, *, skip_assignment: bool = False) -> JoinResult:
         leads = member.member_id == self.leader
@@ -402,6 +419,7 @@ class ClassicGroup:
         self._move(ClassicState.STABLE)
         for member in self.members:
             member.assignment = assignments.get(member.member_id, b"")
+            member.tell_size()
             if member.sync_waiter is not None:
                 self._arm_session(member)
                 member.answer_sync(self._sync_result(member))
@@ -517,6 +535,7 @@ class ClassicGroup:
         member.answer_join(gone)
         member.answer_sync(gone)
         self._disarm_session(member)
+        member.unsay()
         self.members.remove(member)
         self._pending_sync.discard(member.member_id)
         if self.leader == member.member_id:

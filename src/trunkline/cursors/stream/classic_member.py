@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from trunkline.cursors.stream.errors import GroupError, GroupErrorName
 from trunkline.cursors.stream.records import ClassicMemberValue
+from trunkline.cursors.stream.statement import Statement
 from trunkline.cursors.stream.timers import Timer
 
 Protocol = tuple[str, bytes]  # name of an assignment strategy and the member's metadata for it
@@ -75,12 +76,29 @@ class ClassicMember:
     assignment: bytes = b""
     is_new: bool = False
     session: Timer | None = None
+    statement: Statement | None = field(default=None, repr=False)
     join_waiter: asyncio.Future[JoinResult] | None = field(default=None, repr=False)
     sync_waiter: asyncio.Future[SyncResult] | None = field(default=None, repr=False)
 
     @property
     def awaiting_join(self) -> bool:
         return self.join_waiter is not None
+
+    @property
+    def metadata_bytes(self) -> int:
+        return size_of(self.protocols)
+
+    def tell_size(self) -> None:
+        """Tell the budget how much is kept of this member."""
+        if self.statement is not None:
+            ids = len(self.member_id) + len(self.instance_id or "") + len(self.client_id)
+            self.statement.has(self.metadata_bytes + len(self.assignment) + ids)
+
+    def unsay(self) -> None:
+        """The member is gone, and what it said."""
+        if self.statement is not None:
+            self.statement.has(0)
+            self.statement = None
 
     @property
     def protocol_names(self) -> set[str]:
@@ -124,6 +142,10 @@ class ClassicMember:
             self.metadata(protocol_name),
             assignment,
         )
+
+
+def size_of(protocols: Sequence[Protocol]) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 def settle(waiter: asyncio.Future[JoinResult] | asyncio.Future[SyncResult], outcome: object) -> None:

@@ -116,6 +116,7 @@ class ConsumerGroup:
                     raise UnreadableRecord(f"group {self.group_id}: {tp} is held twice")
             if member.topic_regex:
                 self._topics.restore(member.topic_regex)
+            self._listen_to(member)
             self._arm(member)
             self._time_revocation(member)
         self._dirty = False
@@ -273,7 +274,10 @@ class ConsumerGroup:
         if request.rebalance_timeout_ms != -1:
             member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.client_id, member.client_host = request.client_id, request.client_host
+        if member.statement is None:
+            self._listen_to(member)
         if before != (member.topic_names, member.topic_regex):
+            member.tell_size()
             self._bump()
             self._dirty_members.add(member.member_id)
             self._drop_unused_patterns()
@@ -285,6 +289,12 @@ class ConsumerGroup:
             member.server_assignor,
         ):
             self._dirty_members.add(member.member_id)
+
+    def _listen_to(self, member: ConsumerMember) -> None:
+        """What the member says of itself counts from now on."""
+        expel = partial(self._expired, member)
+        member.statement = self._runtime.statement(self.group_id, member.client_host, expel)
+        member.tell_size()
 
     def _drop_unused_patterns(self) -> None:
         self._topics.keep_only({member.topic_regex for member in self.members.values()})
@@ -407,6 +417,9 @@ class ConsumerGroup:
             if timer is not None:
                 timer.cancel()
         member.session = member.revocation = None
+        if member.statement is not None:
+            member.statement.has(0)
+            member.statement = None
         for tp in member.holds:
             if self._holder.get(tp) == member.member_id:
                 del self._holder[tp]

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from trunkline.cursors.stream.assignors import TopicIdPartition
 from trunkline.cursors.stream.records import JsonObject, UnreadableRecord
+from trunkline.cursors.stream.statement import Statement
 from trunkline.cursors.stream.timers import Timer
 
 STATIC_LEAVE_EPOCH = -2
@@ -84,6 +85,7 @@ class ConsumerMember:
     pending_revocation: Partitions = NO_PARTITIONS
     target: Partitions = NO_PARTITIONS
     session: Timer | None = field(default=None, repr=False)
+    statement: Statement | None = field(default=None, repr=False)
     revocation: Timer | None = field(default=None, repr=False)
 
     @property
@@ -94,6 +96,12 @@ class ConsumerMember:
     def away(self) -> bool:
         """A static member that said it will be back."""
         return self.epoch == STATIC_LEAVE_EPOCH
+
+    def tell_size(self) -> None:
+        """Tell the budget how much is kept of this member."""
+        if self.statement is not None:
+            ids = len(self.member_id) + len(self.instance_id or "") + len(self.client_id) + len(self.rack_id or "")
+            self.statement.has(sum(map(len, self.topic_names)) + len(self.topic_regex) + ids)
 
     def reconcile(
         self, target_epoch: int, owned: Partitions | None, is_free: Callable[[TopicIdPartition], bool]

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import uuid4
 
+from trunkline.budget import Budget
 from trunkline.clock import Clock
 from trunkline.cursors.stream.assignors import ASSIGNORS
 from trunkline.cursors.stream.classic import ClassicGroup
@@ -55,12 +56,23 @@ def _random_id() -> str:
 
 
 class GroupCoordinator:
-    def __init__(self, store: LogStore, clock: Clock, *, limits: GroupLimits | None = None) -> None:
+    def __init__(
+        self, store: LogStore, clock: Clock, *, limits: GroupLimits | None = None, held: Budget | None = None
+    ) -> None:
+        """`held` is the budget that what members say of themselves counts against."""
         self._limits = limits or GroupLimits()
         self._timers = Timers(clock)
         self._journal = Journal(store, clock, self._limits)
         self.settings = GroupSettings(self._limits)
-        self._runtime = GroupRuntime(clock, self._timers, self._journal, self._limits, self.settings, _random_id)
+        self._runtime = GroupRuntime(
+            clock,
+            self._timers,
+            self._journal,
+            self._limits,
+            self.settings,
+            _random_id,
+            held or Budget(self._limits.max_group_metadata_bytes),
+        )
         self._book = OffsetBook()
         self._groups = GroupRegistry(store, self._runtime)
         self._commits = OffsetCommits(store, self._runtime, self._groups, self._book)

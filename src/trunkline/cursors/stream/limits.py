@@ -13,6 +13,7 @@ class GroupLimits(NamedTuple):
     max_id_chars: int = 8_000  # of group, member, client, instance ids and names: with a suffix, still a Kafka string
     max_members_per_group: int = 10_000  # group.max.size and group.consumer.max.size
     max_member_metadata_bytes: int = 1 << 20  # all the protocols of one classic member together
+    max_group_metadata_bytes: int = 16 << 20  # … and of all members of a classic group
     max_assignment_bytes: int = 8 << 20  # all assignments of one classic generation together
     max_journal_backlog_records: int = 1_000_000  # waiting to be written; more are refused, and clients try again
     max_batch_bytes: int = 16 << 20  # max.message.bytes of __consumer_offsets: one classic group must fit

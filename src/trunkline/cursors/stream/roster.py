@@ -20,6 +20,7 @@ class Roster:
         self._members: dict[str, ClassicMember] = {}
         self._static: dict[str, str] = {}  # instance id -> member id
         self._speakers: Counter[str] = Counter()
+        self.metadata_bytes = 0
 
     def __len__(self) -> int:
         return len(self._members)
@@ -63,6 +64,7 @@ class Roster:
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         self._speakers.update(member.protocol_names)
+        self.metadata_bytes += member.metadata_bytes
 
     def remove(self, member: ClassicMember) -> None:
         del self._members[member.member_id]
@@ -70,6 +72,7 @@ class Roster:
             del self._static[member.instance_id]
         self._speakers.subtract(member.protocol_names)
         self._speakers += Counter()  # forgets the names that nobody speaks
+        self.metadata_bytes -= member.metadata_bytes
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
         """A static member came back under another id."""
@@ -80,7 +83,9 @@ class Roster:
     def teach(self, member: ClassicMember, protocols: Sequence[Protocol]) -> None:
         """The member joined again, perhaps with other protocols."""
         self._speakers.subtract(member.protocol_names)
+        self.metadata_bytes -= member.metadata_bytes
         member.protocols = tuple(protocols)
+        self.metadata_bytes += member.metadata_bytes
         self._speakers.update(member.protocol_names)
         self._speakers += Counter()
 

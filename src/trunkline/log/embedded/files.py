@@ -13,6 +13,7 @@ committer).
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -85,12 +86,25 @@ class FilePool:
     def _add(self, path: str, create: bool) -> OpenFile:
         while len(self._open) >= self._max_open_files:
             self._let_go(self._open.popitem(last=False)[1])
-        try:
-            fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | os.O_CLOEXEC, FILE_MODE)
-        except OSError as error:
-            raise StorageFailure(path, error.strerror or "cannot be opened") from None
+        while True:
+            try:
+                fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | os.O_CLOEXEC, FILE_MODE)
+                break
+            except OSError as error:
+                # Out of descriptors, which connections have taken: make do with fewer files.
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._let_go_of_one():
+                    raise StorageFailure(path, error.strerror or "cannot be opened") from None
         file = self._open[path] = OpenFile(path, fd)
         return file
+
+    def _let_go_of_one(self) -> bool:
+        """Close the least used file that nobody has pinned; False when there is none."""
+        for path, file in self._open.items():
+            if file.pins == 0:
+                del self._open[path]
+                self._let_go(file)
+                return True
+        return False
 
     @staticmethod
     def _let_go(file: OpenFile) -> None:

@@ -50,6 +50,7 @@ PUBLISH = (60, 40)
 REPLY_TO = "amq.rabbitmq.reply-to"
 REPLY_TO_PREFIX = REPLY_TO + "."
 _UNROUTABLE = "NO_ROUTE"
+_MAX_KNOWN_EXCHANGES = 4_096  # names that a session remembers it may publish to
 
 Later = Coroutine[object, object, None] | None  # what a method still has to wait for
 
@@ -127,7 +128,10 @@ class Channel:
 
     def _check_write(self, exchange: str) -> None:
         self.session.check_access(Access.WRITE, "exchange", exchange, "amq.default")
-        self.session.writable_exchanges.add(exchange)
+        known = self.session.writable_exchanges
+        if len(known) >= _MAX_KNOWN_EXCHANGES:
+            known.clear()
+        known.add(exchange)
 
     def _check_properties(self, envelope: Envelope) -> Envelope:
         user = envelope.user_id
@@ -334,6 +338,7 @@ class Channel:
         deliveries = list(self.unsettled.values())
         if self.transaction is not None:
             deliveries += self.transaction.held()
+            self.transaction.discard()
             self.transaction = None
         self.unsettled.clear()
         for cursor, offsets in by_cursor(deliveries).items():

@@ -502,7 +502,7 @@ def _tx_select(channel: Channel, method: m.TxSelect) -> Later:
     if channel.confirms is not None:
         raise refusals.precondition("cannot switch from confirm to tx mode")
     if channel.transaction is None:
-        channel.transaction = Transaction(channel.session.limits)
+        channel.transaction = Transaction(channel.session)
     channel.session.send_method(channel.number, m.TxSelectOk())
     return None
 

@@ -12,7 +12,8 @@ names its channel, its bytes are skipped, and parsing goes on.
 
 Bounded: a frame by `frame_max_bytes`, on a server until the client's tune-ok and then by what that says, which may be in
 the same read, up to `offered_frame_max_bytes`; a body by `max_body_bytes`, the bodies that wait for their last frame on all
-channels together by `max_unfinished_bytes`, the cache of decoded publish arguments by `MAX_CACHED_ROUTES`.
+channels together by `max_unfinished_bytes`, the cache of decoded publish arguments by `MAX_CACHED_ROUTES`. `held_bytes` is
+what all of that comes to now.
 
 This module is compiled where a C compiler is present. Positions are `i64` and every read is checked against the end of
 the buffer first: compiled slices are silent about what is missing.
@@ -111,6 +112,7 @@ class Parser:
         self._unfinished_bytes: i64 = 0
         self._unfinished: dict[int, _Unfinished] = {}
         self._routes: dict[bytes, _Route] = {}
+        self._routes_bytes: i64 = 0
         # Input that is short of a frame waits here, unjoined until the frame can be whole: bytes that trickle in
         # cost no copying.
         self._waiting: list[bytes] = []
@@ -132,6 +134,11 @@ class Parser:
     def buffered_bytes(self) -> int:
         """Bytes held for frames and messages that are not complete."""
         return self._waiting_bytes + self._unfinished_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """All bytes of the other side's that are kept here: those, and the cached arguments."""
+        return self._waiting_bytes + self._unfinished_bytes + self._routes_bytes
 
     def forget_channel(self, channel: int) -> None:
         """Drop what is unfinished on a channel that is gone."""
@@ -185,7 +192,11 @@ class Parser:
         self._stopped = True
         self._unfinished.clear()
         self._unfinished_bytes = 0
+        self._forget_routes()
+
+    def _forget_routes(self) -> None:
         self._routes.clear()
+        self._routes_bytes = 0
 
     def _parse(self, data: bytes, position: i64, events: list[ParserEvent]) -> i64:
         """Parse whole frames; returns where the first incomplete one starts and notes how long it must become."""
@@ -269,8 +280,9 @@ class Parser:
             raise FrameError(SYNTAX_ERROR, "basic.publish: bytes are left over after the arguments", CLASS_BASIC, 40)
         route = _Route(exchange, routing_key, bits & 1 != 0, bits & 2 != 0)
         if len(self._routes) >= MAX_CACHED_ROUTES:
-            self._routes.clear()
+            self._forget_routes()
         self._routes[arguments] = route
+        self._routes_bytes += 2 * len(arguments)
         return route
 
     def _take_message(

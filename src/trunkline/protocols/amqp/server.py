@@ -1,7 +1,8 @@
 """The AMQP listener: the only file of this protocol with a socket in it.
 
 Reading. All connections share one scratch buffer: `get_buffer`, the read and `buffer_updated` happen without a pause
-between them, so an idle connection owns no buffer; what is incomplete is kept by the session's parser, which bounds it.
+between them, so an idle connection owns no buffer; what is incomplete is kept by the session's parser, which bounds it, and
+counts against the broker's input budget.
 
 Back-pressure. A connection is not read while its session has something to finish first (a declaration, a commit), while
 too many of its publications wait for the disk, or while the broker is short of space and it publishes. A client that does
@@ -16,15 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
-import socket
 
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.service import Service
 from trunkline.protocols.amqp.session import Session
-
-logger = logging.getLogger(__name__)
+from trunkline.protocols.listener import Listener, ServedConnection
 
 _SCRATCH_BYTES = 256 * 1024
 _TICK_S = 1.0
@@ -41,17 +39,23 @@ class AmqpServer:
         self.service = Service(broker, limits)
         self.connections: set[Connection] = set()
         self.scratch_view = memoryview(bytearray(_SCRATCH_BYTES))
-        self.refused = 0
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(broker, lambda: Connection(self), self._refusal)
         self._ticker: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=4096)
+        bound = await self._listener.start(host, port)
         self._ticker = loop.call_later(_TICK_S, self._tick, loop)
         self.service.messaging.on_blocked.append(self._tell_blocked)
-        bound = self._server.sockets[0].getsockname()
-        return str(bound[0]), int(bound[1])
+        return bound
+
+    @property
+    def refused(self) -> int:
+        return self._listener.refused
+
+    def _refusal(self) -> str:
+        most = self.broker.limits.max_connections
+        return f"max_connections={most} is reached" if len(self.connections) >= most else ""
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         now_ms = self.broker.clock.monotonic_ms()
@@ -67,8 +71,7 @@ class AmqpServer:
         """Tell every client, give them a moment to answer, then go."""
         if self._ticker is not None:
             self._ticker.cancel()
-        if self._server is not None:
-            self._server.close()
+        self._listener.close()
         loop = asyncio.get_running_loop()
         for connection in list(self.connections):
             connection.shut_down()
@@ -79,18 +82,18 @@ class AmqpServer:
             connection.abort()
         while self.connections and loop.time() < deadline + _CLOSE_S:
             await asyncio.sleep(0.01)
-        if self._server is not None:
-            await self._server.wait_closed()
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(ServedConnection):
     """One client. Bytes in to the session, bytes from the session out."""
 
-    __slots__ = ("_closing", "_reading", "_server", "_session", "_transport", "_unsent_bytes")
+    __slots__ = ("_closing", "_reading", "_server", "_session", "_unsent_bytes")
+
+    holding = "an AMQP connection"
 
     def __init__(self, server: AmqpServer) -> None:
+        super().__init__(server.broker)
         self._server = server
-        self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
         self._reading = True
         self._closing = False
@@ -100,24 +103,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        super().connection_made(transport)
         server = self._server
-        if len(server.connections) >= server.broker.limits.max_connections:
-            server.refused += 1
-            logger.warning("refused a connection: max_connections=%d is reached", server.broker.limits.max_connections)
-            transport.abort()
-            return
         server.connections.add(self)
-        self._transport = transport
         high = server.service.limits.write_high_water_bytes
         transport.set_write_buffer_limits(high=high, low=high // 4)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer = transport.get_extra_info("peername")
-        host, port = (str(peer[0]), peer[1]) if isinstance(peer, tuple) else ("unknown", 0)
-        self._session = Session(server.service, self, peer=f"{host}:{port}", loopback=_is_loopback(host))
+        peer = f"{self.host}:{self.port}"
+        self._session = Session(server.service, self, peer=peer, loopback=_is_loopback(self.host))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self._server.connections.discard(self)
         self._forget_unsent()
         self._end_session()
@@ -126,10 +121,12 @@ class Connection(asyncio.BufferedProtocol):
         session, self._session = self._session, None
         if session is not None:
             session.connection_lost()
+            self.hold_input(0)
 
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    def let_go(self) -> None:
+        self._held_bytes = 0
+        if self._session is not None:
+            self._session.out_of_input()
 
     def shut_down(self) -> None:
         if self._session is not None:
@@ -156,12 +153,15 @@ class Connection(asyncio.BufferedProtocol):
         turn.hold()
         try:
             session.receive(self._server.scratch_view[:nbytes])
-        except Exception:
-            logger.exception("closing the connection from %s", session.peer)
+        except Exception as error:
+            self._broker.complaints.add("failed AMQP frame", self.host, "closing an AMQP connection", error=error)
             self.abort()
             return
         finally:
             turn.let_go()
+        held_bytes = session.held_bytes
+        if held_bytes != self._held_bytes:
+            self.hold_input(held_bytes)
         if self._reading and not self._may_read(session):
             self._pause_reading()
 
@@ -183,6 +183,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def readable_again(self) -> None:
         session = self._session
+        if session is not None:
+            self.hold_input(session.held_bytes)
         if self._reading or session is None or not self._may_read(session):
             return
         if self._transport is not None and not self._transport.is_closing():

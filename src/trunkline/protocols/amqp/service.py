@@ -20,6 +20,7 @@ class Service:
         self.messaging = messaging
         self.limits = limits or AmqpLimits()
         self.clock = broker.clock
+        self.complaints = broker.complaints
         self.turn = messaging.turn
         self.publishing = messaging.publishing
         self.topology = messaging.topology

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from trunkline.broker.errors import TransactionError
@@ -67,8 +67,6 @@ from trunkline.security.users import Access
 if TYPE_CHECKING:
     from trunkline.protocols.amqp.service import Service
 
-logger = logging.getLogger(__name__)
-
 _CHANNEL_ERRORS = frozenset(
     {
         codes.CONTENT_TOO_LARGE,
@@ -107,6 +105,7 @@ class Wire(Protocol):
 class Session:
     def __init__(self, service: Service, wire: Wire, *, peer: str, loopback: bool) -> None:
         self.service = service
+        self.host, _, self.port = peer.rpartition(":")
         self.limits = service.limits
         self.publishing = service.publishing
         self.replies = service.replies
@@ -133,6 +132,8 @@ class Session:
             max_body_bytes=max_message_bytes,
             max_unfinished_bytes=2 * max_message_bytes,
         )
+        self.transaction_bytes = 0  # published on channels in tx mode, and not committed
+        self._waiting_bytes = 0  # the bodies in `_waiting`
         self._channel_max = service.limits.channel_max
         self._authentication_failure_close = False
         self._tell_blocked = False
@@ -163,6 +164,11 @@ class Session:
         )
 
     @property
+    def held_bytes(self) -> int:
+        """What this client has made the broker keep that is not complete, not taken up or not committed."""
+        return self._parser.held_bytes + self._waiting_bytes + self.transaction_bytes
+
+    @property
     def closed(self) -> bool:
         return self._state == "closed"
 
@@ -172,6 +178,7 @@ class Session:
         events = self._parser.feed(data)
         if self._waiting or self._task is not None:
             self._waiting.extend(events)
+            self._waiting_bytes += _size_of(events)
         else:
             self._take_up(events)
 
@@ -196,6 +203,7 @@ class Session:
                     later = self._take_other(event)
                     if later is not None:
                         self._waiting.extendleft(reversed(events[position:]))
+                        self._waiting_bytes = _size_of(self._waiting)
                         number = event.channel if isinstance(event, MethodFrame) else 0
                         self._start(later, number)
                         return
@@ -257,12 +265,13 @@ class Session:
             self._fail(FrameError(codes.INTERNAL_ERROR, str(error)), 0)
         except asyncio.CancelledError:
             raise
-        except Exception:
-            logger.exception("a method from %s failed", self.peer)
+        except Exception as error:
+            self._complain("failed AMQP method", "a method failed", error=error)
             self._fail(FrameError(codes.INTERNAL_ERROR, "an internal error occurred"), 0)
         self._task = None
         if self._waiting:
             waiting, self._waiting = list(self._waiting), deque()
+            self._waiting_bytes = 0
             self._take_up(waiting)
         if self.readable:
             self._wire.readable_again()
@@ -320,7 +329,7 @@ class Session:
         credentials = handshake.read_credentials(method.mechanism, method.response)
         user = self.service.accounts.login(credentials.user, credentials.password, loopback=self._loopback)
         if user is None:
-            logger.warning("login of user %r from %s was refused", credentials.user, self.peer)
+            self._complain("refused login", f"login of user {credentials.user!r:.200} was refused")
             if not self._authentication_failure_close:
                 self._end()
                 return
@@ -361,7 +370,7 @@ class Session:
         channel = self.channels.pop(number, None)
         if channel is None:
             return
-        logger.info("channel %d of %s closed: %s", number, self.peer, error)
+        self._complain("closed channel", f"channel {number} closed: {error!s:.300}", level=logging.INFO)
         self.flush()
         channel.close()
         self._parser.forget_channel(number)
@@ -370,11 +379,11 @@ class Session:
         self.send_method(number, m.ChannelClose(error.reply_code, text, error.class_id, error.method_id))
 
     def _close_connection(self, error: FrameError) -> None:
-        logger.warning("closing the connection of %s: %s", self.peer, error)
+        self._complain("closed AMQP connection", f"closing an AMQP connection: {error!s:.300}")
         self._close_channels()
         self._state = "closing"
         self._closing_ms = self.service.clock.monotonic_ms()
-        self._waiting.clear()
+        self._forget_waiting()
         text = _cut(error.reply_text)
         self.send_method(0, m.ConnectionClose(error.reply_code, text, error.class_id, error.method_id))
         if self._parser.stopped:
@@ -388,16 +397,33 @@ class Session:
         else:
             self._end()
 
+    def out_of_input(self) -> None:
+        """The broker has no room for what all clients have begun to send, and this one has begun most of it."""
+        if self._state == "running":
+            error = FrameError(codes.RESOURCE_ERROR, "too much is begun and not finished on this connection")
+            self._close_channels()
+            self.send_method(0, m.ConnectionClose(error.reply_code, _cut(error.reply_text), 0, 0))
+        self._end()
+
+    def _forget_waiting(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def _complain(
+        self, kind: str, text: str, *, level: int = logging.WARNING, error: BaseException | None = None
+    ) -> None:
+        self.service.complaints.add(kind, self.host, f"{text} (port {self.port})", level=level, error=error)
+
     def _end(self) -> None:
         self._state = "closed"
-        self._waiting.clear()
+        self._forget_waiting()
         self._write()
         self._wire.close()
 
     def connection_lost(self) -> None:
         """The connection is gone, whoever ended it."""
         self._state = "closed"
-        self._waiting.clear()
+        self._forget_waiting()
         self._out.clear()
         self._close_channels()
         # What waits for the disk is carried through: a queue half declared would be in nobody's hands.
@@ -552,7 +578,7 @@ class Session:
         elif self.heartbeat_s:
             interval_ms = self.heartbeat_s * 1000
             if now_ms - self._last_read_ms > 2 * interval_ms and self.readable:
-                logger.warning("missed heartbeats from %s, timeout: %ds", self.peer, self.heartbeat_s)
+                self._complain("missed heartbeats", f"missed heartbeats, timeout: {self.heartbeat_s}s")
                 self._end()
             elif now_ms - self._last_write_ms >= interval_ms / 2:
                 self.send(HEARTBEAT_FRAME)
@@ -569,6 +595,10 @@ class Session:
             self.send_method(0, m.ConnectionUnblocked())
         if reason is None and self.readable:
             self._wire.readable_again()
+
+
+def _size_of(events: Iterable[ParserEvent]) -> int:
+    return sum(len(event.body) + len(event.properties) for event in events if isinstance(event, Publish | Content))
 
 
 def _unexpected(method: m.Method) -> FrameError:

@@ -1,7 +1,7 @@
 """A channel in tx mode: publications and settlements that wait for tx.commit.
 
 Publications are routed when they arrive, as in RabbitMQ, and kept in memory until the commit, bounded by
-`max_transaction_messages` and `max_transaction_bytes`. A settlement takes its delivery off the channel at once, so that
+`max_transaction_messages` and `max_transaction_bytes`; the session counts the bytes of all its channels' transactions. A settlement takes its delivery off the channel at once, so that
 it cannot be settled twice; a rollback puts it back.
 """
 
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from trunkline.broker.virtual_host import Queue
 from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp.errors import PRECONDITION_FAILED, FrameError
-from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.mapping import Envelope
 
 if TYPE_CHECKING:
     from trunkline.protocols.amqp.channel import Channel
+    from trunkline.protocols.amqp.session import Session
+
+_PUBLICATION_BYTES = 256  # of memory, whatever its size
 
 
 class _Publication(NamedTuple):
@@ -27,19 +29,21 @@ class _Publication(NamedTuple):
 
 
 class Transaction:
-    __slots__ = ("_limits", "_size_bytes", "acknowledged", "publications", "refused")
+    __slots__ = ("_session", "_size_bytes", "acknowledged", "publications", "refused")
 
-    def __init__(self, limits: AmqpLimits) -> None:
-        self._limits = limits
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._size_bytes = 0
         self.publications: list[_Publication] = []
         self.acknowledged: list[tuple[int, Delivery]] = []
         self.refused: list[tuple[tuple[int, Delivery], bool]] = []
 
     def publish(self, envelope: Envelope, body: bytes, queues: tuple[Queue, ...], mandatory: bool) -> None:
-        self._size_bytes += len(body) + len(envelope.section)
+        size_bytes = len(body) + len(envelope.section) + _PUBLICATION_BYTES
+        self._size_bytes += size_bytes
+        self._session.transaction_bytes += size_bytes
         self.publications.append(_Publication(envelope, body, queues, mandatory))
-        limits = self._limits
+        limits = self._session.limits
         if len(self.publications) > limits.max_transaction_messages or self._size_bytes > limits.max_transaction_bytes:
             text = (
                 f"transaction is larger than {limits.max_transaction_messages} messages "
@@ -72,11 +76,19 @@ class Transaction:
 
     def take_publications(self) -> list[_Publication]:
         taken, self.publications = self.publications, []
-        self._size_bytes = 0
+        self._forget_size()
         return taken
+
+    def discard(self) -> None:
+        """The channel is gone, and what waited here."""
+        self._clear()
 
     def _clear(self) -> None:
         self.publications = []
         self.acknowledged = []
         self.refused = []
+        self._forget_size()
+
+    def _forget_size(self) -> None:
+        self._session.transaction_bytes -= self._size_bytes
         self._size_bytes = 0

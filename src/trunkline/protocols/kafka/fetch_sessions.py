@@ -3,7 +3,8 @@
 A session is created by a full fetch (id 0, epoch 0). Each later fetch carries the next epoch and names only what it
 adds, moves or forgets; each response leaves out partitions with nothing new. A fetch with epoch -1 closes the session
 and stands alone. Sessions are in memory only: after a restart, clients are told that the session is unknown and begin a
-new one. At most `max_sessions` are kept; the one unused for longest makes room.
+new one. At most `max_sessions` are kept, with `max_partitions` in all of them; the one unused for longest makes room. Who
+asks for more than that by itself is answered without a session.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 MAX_EPOCH = 2**31 - 1
 MAX_SESSIONS = 1000
+MAX_PARTITIONS = 500_000
 NO_SESSION = 0
 
 PartitionKey = tuple[str | UUID, int]
@@ -66,9 +68,16 @@ class FetchPlan:
 
 
 class FetchSessions:
-    def __init__(self, max_sessions: int = MAX_SESSIONS, random_source: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        max_sessions: int = MAX_SESSIONS,
+        random_source: Callable[[], int] | None = None,
+        max_partitions: int = MAX_PARTITIONS,
+    ) -> None:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._max_sessions = max_sessions
+        self._max_partitions = max_partitions
+        self._partitions = 0  # in all sessions
         self._random_source = random_source or (lambda: random.randint(1, MAX_EPOCH))
 
     def __len__(self) -> int:
@@ -79,10 +88,12 @@ class FetchSessions:
         asked = _asked(request, version)
         epoch = request.session_epoch
         if version < 7 or epoch == FINAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
+            self._forget(request.session_id)
             return FetchPlan(NO_SESSION, False, asked)
         if epoch == INITIAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
+            self._forget(request.session_id)
+            if len(asked) > self._max_partitions:
+                return FetchPlan(NO_SESSION, False, asked)
             session = self._create(asked)
             return FetchPlan(session.id, False, session.partitions)
         found = self._sessions.get(request.session_id)
@@ -92,12 +103,24 @@ class FetchSessions:
             raise SessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         found.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         self._sessions.move_to_end(found.id)
+        before = len(found.partitions)
         _update(found, asked, request, version)
+        self._partitions += len(found.partitions) - before
+        while self._partitions > self._max_partitions:  # it may have to go itself, after this answer
+            self._forget(next(iter(self._sessions)))
         return FetchPlan(found.id, True, found.partitions)
 
+    def _forget(self, session_id: int) -> None:
+        gone = self._sessions.pop(session_id, None)
+        if gone is not None:
+            self._partitions -= len(gone.partitions)
+
     def _create(self, partitions: OrderedDict[PartitionKey, FetchedPartition]) -> FetchSession:
-        while len(self._sessions) >= self._max_sessions:
-            self._sessions.popitem(last=False)
+        while self._sessions and (
+            len(self._sessions) >= self._max_sessions or self._partitions + len(partitions) > self._max_partitions
+        ):
+            self._forget(next(iter(self._sessions)))
+        self._partitions += len(partitions)
         session_id = self._random_source()
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._random_source()

@@ -3,7 +3,8 @@
 Reading. All connections of a loop share one scratch buffer: `get_buffer`, the read and `buffer_updated` happen without
 a pause between them, so an idle connection owns no buffer. A request that fits the scratch buffer is copied out of it
 in one piece; a larger one gets a buffer of its own that grows as bytes arrive, never as the length prefix claims, and
-is read into directly.
+is read into directly. What is kept of requests that are not complete, or must wait, counts against the broker's input budget;
+a request must be complete `max_request_ms` after its first byte.
 
 Back-pressure. A connection is not read while its answers wait to be sent (`pause_writing`), while it has
 `max_inflight_requests` requests open, or while a request waits for earlier ones to take effect. What is unsent on all
@@ -15,22 +16,20 @@ open request, is closed, as Kafka does.
 from __future__ import annotations
 
 import asyncio
-import logging
-import socket
 import struct
 
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.kafka.codec import DecodeError
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.session import Session
-
-logger = logging.getLogger(__name__)
+from trunkline.protocols.listener import Listener, ServedConnection
 
 _LENGTH = struct.Struct(">i")
 _SCRATCH_BYTES = 256 * 1024
 _FIRST_GROWTH_BYTES = 16 * 1024  # what a length prefix alone can make us set aside
 _GROWTH_FACTOR = 16  # a sender that has filled a read is trusted with so many times as much
-_KEEP_FRAME_BYTES = 2 * 1024 * 1024
+_SPARE_FRAME_BYTES = 2 * 1024 * 1024  # of the buffers that serve again, each
+_SPARE_FRAMES = 16
 _WRITE_HIGH_WATER_BYTES = 256 * 1024
 _MAX_SWEEP_PERIOD_MS = 30_000
 _JOIN_BYTES = 32 * 1024  # below this, one copy is cheaper than one more system call
@@ -45,58 +44,77 @@ class KafkaServer:
         self.scratch = bytearray(_SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
         self.fetch_sessions = FetchSessions()
-        self.refused = 0
-        self._server: asyncio.Server | None = None
+        self._spares: list[bytearray] = []  # buffers of large requests, to be used again by whoever sends one
+        self._listener = Listener(broker, lambda: Connection(self), self._refusal)
         self._sweep: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=4096)
+        bound = await self._listener.start(host, port)
         self._schedule_sweep(loop)
-        bound = self._server.sockets[0].getsockname()
-        return str(bound[0]), int(bound[1])
+        return bound
+
+    @property
+    def refused(self) -> int:
+        return self._listener.refused
+
+    def _refusal(self) -> str:
+        most = self.broker.limits.max_connections
+        return f"max_connections={most} is reached" if len(self.connections) >= most else ""
 
     def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        period_ms = min(_MAX_SWEEP_PERIOD_MS, self.broker.limits.max_idle_ms / 4)
-        self._sweep = loop.call_later(period_ms / 1000, self._close_idle, loop)
+        limits = self.broker.limits
+        period_ms = min(_MAX_SWEEP_PERIOD_MS, limits.max_idle_ms / 4, limits.max_request_ms / 4)
+        self._sweep = loop.call_later(period_ms / 1000, self._close_overdue, loop)
 
-    def _close_idle(self, loop: asyncio.AbstractEventLoop) -> None:
-        before_ms = self.broker.clock.monotonic_ms() - self.broker.limits.max_idle_ms
-        for connection in [connection for connection in self.connections if connection.idle_since(before_ms)]:
-            connection.abort()
+    def _close_overdue(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Connections that are idle, and those whose request never ends."""
+        now_ms, limits = self.broker.clock.monotonic_ms(), self.broker.limits
+        for connection in list(self.connections):
+            if connection.idle_since(now_ms - limits.max_idle_ms):
+                connection.abort()
+            elif connection.receiving_since(now_ms - limits.max_request_ms):
+                connection.drop(f"a request was not complete after max_request_ms={limits.max_request_ms}")
         self._schedule_sweep(loop)
+
+    def keep_spare(self, frame: bytearray) -> None:
+        self._spares.append(frame)
+        if len(self._spares) > _SPARE_FRAMES:
+            self._spares.remove(min(self._spares, key=len))
+
+    def take_spare(self, size: int) -> bytearray | None:
+        for position, frame in enumerate(self._spares):
+            if len(frame) >= size:
+                return self._spares.pop(position)
+        return None
 
     async def close(self) -> None:
         if self._sweep is not None:
             self._sweep.cancel()
-        if self._server is not None:
-            self._server.close()
+        self._listener.close()
         for connection in list(self.connections):
             connection.abort()
-        if self._server is not None:
-            await self._server.wait_closed()
+        while self.connections:
+            await asyncio.sleep(0)
 
 
-def _host(address: object) -> str:
-    """The host of a socket's address; of an IPv4 client on an IPv6 socket, in IPv4's form."""
-    return str(address[0]).removeprefix("::ffff:") if isinstance(address, tuple) else "unknown"
-
-
-class Connection(asyncio.BufferedProtocol):
+class Connection(ServedConnection):
     """One client. Bytes in, frames to the session; buffers from the session, bytes out."""
 
-    __slots__ = ("_backlog", "_frame", "_frame_have", "_frame_need", "_last_active_ms", "_paused_writing", "_reading",
-                 "_server", "_session", "_spare", "_transport", "_unsent_bytes")  # fmt: skip
+    holding = "a Kafka connection"
+
+    __slots__ = ("_backlog", "_begun_ms", "_frame", "_frame_have", "_frame_need", "_last_active_ms", "_paused_writing",
+                 "_reading", "_server", "_session", "_unsent_bytes")  # fmt: skip
 
     def __init__(self, server: KafkaServer) -> None:
+        super().__init__(server.broker)
         self._server = server
-        self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
         self._backlog = b""  # bytes of requests not yet taken up: a partial one, or whole ones that must wait
         self._frame: bytearray | None = None  # a large request being read straight into its own buffer
         self._frame_have = 0
         self._frame_need = 0
-        self._spare: bytearray | None = None
+        self._begun_ms = 0.0  # when the first byte of an incomplete request came; 0 when there is none
         self._paused_writing = False
         self._reading = True
         self._unsent_bytes = 0
@@ -106,36 +124,38 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        super().connection_made(transport)
         server = self._server
-        if len(server.connections) >= server.broker.limits.max_connections:
-            server.refused += 1
-            logger.warning("refused a connection: max_connections=%d is reached", server.broker.limits.max_connections)
-            transport.abort()
-            return
         server.connections.add(self)
-        self._transport = transport
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES, low=_WRITE_HIGH_WATER_BYTES // 4)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client, local = (_host(transport.get_extra_info(name)) for name in ("peername", "sockname"))
-        self._session = Session(server.broker, server.fetch_sessions, client, local, send=self._send, ready=self._ready)
+        self._session = Session(
+            server.broker, server.fetch_sessions, self.host, self.local_host, send=self._send, ready=self._ready
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self._server.connections.discard(self)
         self._forget_unsent()
+        self._end_session()
+
+    def _end_session(self) -> None:
         if self._session is not None:
             self._session.close()
             self._session = None
         self._backlog = b""
-        self._frame = self._spare = None
+        self._frame = None
+        self._count_input()
 
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    def let_go(self) -> None:
+        super().let_go()
+        self._end_session()
 
     def idle_since(self, before_ms: float) -> bool:
         return self._last_active_ms < before_ms and (self._session is None or self._session.inflight == 0)
+
+    def receiving_since(self, before_ms: float) -> bool:
+        """Whether the request that is being received began before that. What we do not read now is not held against it."""
+        return self._reading and 0 < self._begun_ms < before_ms
 
     # -- in ------------------------------------------------------------------------------------------------------
 
@@ -152,8 +172,10 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_have += nbytes
             if self._frame_have == self._frame_need:
                 self._finish_frame()
+                self._count_input()
             elif self._frame_have == len(self._frame):
                 self._grow_frame()
+                self._count_input()
             return
         if self._backlog:
             data = self._backlog + self._server.scratch_view[:nbytes]
@@ -161,6 +183,13 @@ class Connection(asyncio.BufferedProtocol):
             self._consume(memoryview(data))
         else:
             self._consume(self._server.scratch_view[:nbytes])
+        self._count_input()
+
+    def _count_input(self) -> None:
+        frame = self._frame
+        held_bytes = len(self._backlog) if frame is None else len(frame)
+        if held_bytes != self._held_bytes:
+            self.hold_input(held_bytes)
 
     def eof_received(self) -> bool:
         return False
@@ -177,9 +206,11 @@ class Connection(asyncio.BufferedProtocol):
         assert frame is not None
         self._frame = None
         self._frame_have = self._frame_need = 0
+        self._begun_ms = 0
         self._handle(memoryview(frame)[:need])
-        # Sessions keep no reference to a request's bytes, so the buffer can serve the next one.
-        self._spare = frame if len(frame) <= _KEEP_FRAME_BYTES else None
+        # Sessions keep no reference to a request's bytes, so the buffer can serve another one.
+        if len(frame) <= _SPARE_FRAME_BYTES:
+            self._server.keep_spare(frame)
 
     def _consume(self, data: memoryview) -> None:
         """Take whole frames off `data`; keep what is left for later."""
@@ -194,26 +225,26 @@ class Connection(asyncio.BufferedProtocol):
                 break
             length: int = _LENGTH.unpack_from(data, position)[0]
             if length < 0 or length > max_frame_bytes:
-                self._drop(f"a request of {length} bytes (max_request_bytes is {max_frame_bytes})")
+                self.drop(f"a request of {length} bytes (max_request_bytes is {max_frame_bytes})")
                 return
             start = position + 4
             if end - start >= length:
                 position = start + length
+                self._begun_ms = 0
                 self._handle(data[start:position])
             elif length + 4 > _SCRATCH_BYTES:
                 self._start_frame(data[start:], length)
-                return
+                break
             else:
                 break
-        if position < end:
-            self._backlog = bytes(data[position:])
+        if position < end and self._session is not None:
+            self._begun_ms = self._begun_ms or self._last_active_ms
+            if self._frame is None:
+                self._backlog = bytes(data[position:])
 
     def _start_frame(self, head: memoryview, length: int) -> None:
-        spare = self._spare
-        self._spare = None
-        if spare is not None and len(spare) >= length:
-            frame = spare
-        else:
+        frame = self._server.take_spare(length)
+        if frame is None:
             frame = bytearray(min(length, max(_FIRST_GROWTH_BYTES, len(head) * _GROWTH_FACTOR)))
         frame[: len(head)] = head
         self._frame, self._frame_have, self._frame_need = frame, len(head), length
@@ -225,19 +256,16 @@ class Connection(asyncio.BufferedProtocol):
         try:
             session.receive(frame)
         except DecodeError as error:
-            self._drop(str(error))
-        except Exception:
-            logger.exception("request failed; closing the connection from %s", session.client_host)
+            self.drop(str(error))
+        except Exception as error:
+            text = "closing a Kafka connection: a request failed"
+            self._broker.complaints.add("failed Kafka request", self.host, text, error=error)
             self.abort()
 
-    def _drop(self, reason: str) -> None:
-        host = self._session.client_host if self._session else "unknown"
-        logger.warning("closing the connection from %s: %s", host, reason)
-        self._backlog = b""
+    def drop(self, reason: str) -> None:
+        self._broker.complaints.add("bad Kafka request", self.host, f"closing a Kafka connection: {reason}")
         self._close()
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._end_session()
 
     # -- out and back-pressure -----------------------------------------------------------------------------------
 
@@ -256,6 +284,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             for buffer in buffers:
                 transport.write(buffer)
+                if transport.is_closing():  # the client is gone
+                    return
         if self._paused_writing:
             self._count_unsent(transport)
 
@@ -285,6 +315,7 @@ class Connection(asyncio.BufferedProtocol):
         if backlog:
             self._reading = True  # so that _consume can pause again
             self._consume(memoryview(backlog))
+            self._count_input()
             if not self._reading:
                 return
         self._reading = True

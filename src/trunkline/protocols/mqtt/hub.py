@@ -25,6 +25,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
+from trunkline.broker.complaints import Complaints
 from trunkline.broker.retained import RetainedFull, RetainedMessages
 from trunkline.clock import Clock
 from trunkline.log.errors import LogError
@@ -68,6 +69,7 @@ class Hub:
         journal: SessionJournal,
         bindings: ExchangeBindings,
         access: Access,
+        complaints: Complaints,
     ) -> None:
         self.sessions: Sessions  # set by Sessions itself
         self.store = store
@@ -80,8 +82,10 @@ class Hub:
         self.bindings = bindings
         self.counters = Counters()
         self.unsent_bytes = 0  # kept by the server: what slow clients have not taken yet
+        self.queued_bytes = 0  # kept by the sessions: messages in no log that wait for room in a window
         self.keep_alive = KeepAlive(clock)
         self.access = access
+        self.complaints = complaints
         self.management = Management(self)
         # The turn that is being collected.
         self._publications: list[Publication] = []
@@ -267,8 +271,9 @@ class Hub:
         """One session's trouble is its own: the others' output and acknowledgements must not suffer."""
         try:
             work()
-        except Exception:
-            logger.exception("closing the connection of %r from %s", session.client_id, session.peer)
+        except Exception as error:
+            text = f"closing the MQTT connection of {session.client_id!r:.200}"
+            self.complaints.add("failed MQTT turn", session.peer, text, error=error)
             session.abandon()
 
     def _bind_sources(self) -> set[str]:
@@ -394,7 +399,7 @@ class Hub:
                 self.retained.clear(topic)
         except RetainedFull as error:
             self.counters.retained_refused += 1
-            logger.warning("a retained message of %d bytes was not kept: %s", len(payload), error)
+            self.complaints.add("retained message", "MQTT", f"a retained message was not kept: {error}")
 
     def retained_message(self, name: str) -> Message | None:
         """The retained message of a name, as it goes to a new subscription: with the retain flag [MQTT-3.3.1-8]."""

@@ -10,6 +10,7 @@ class MqttLimits:
     max_connections: int = 20_000  # 0x89 server busy
     connect_timeout_ms: int = 10_000  # from the socket to a complete CONNECT; closed without a word
     max_packet_bytes: int = 16 << 20  # 0x95 packet too large
+    max_connect_bytes: int = 512 << 10  # of a CONNECT, whose sender nobody knows yet: 0x95
     max_client_id_bytes: int = 1_024  # 0x85 client identifier not valid
     max_keep_alive_s: int = 65_535  # 5.0 clients are told by Server Keep Alive
     max_session_expiry_s: int = 0xFFFF_FFFF  # 5.0 clients are told by Session Expiry Interval
@@ -18,6 +19,7 @@ class MqttLimits:
     max_inflight_messages: int = 16_384  # unacknowledged publications to a client whose session is not kept
     max_stored_inflight_messages: int = 256  # … to a client whose session outlives it; also on disk
     max_queued_messages: int = 1_000  # per session, of topics that are not stored: more are dropped and counted
+    max_queued_bytes: int = 256 << 20  # … of all sessions together
     max_queued_retained: int = 1_000_000  # names per session that wait to be sent: more are dropped and counted
     max_unsent_bytes: int = 32 << 20  # per connection: QoS 0 messages beyond it are dropped and counted
     max_unsent_bytes_total: int = 512 << 20  # on all connections

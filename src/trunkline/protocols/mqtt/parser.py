@@ -12,8 +12,8 @@ more than one packet's bytes (packet ids in use, receive maximum, permissions) i
 aliases are resolved here, so that all who see a PUBLISH see its topic, and a packet that only the other side may send is
 refused here.
 
-Bounded: a packet by `max_packet_bytes`, topic aliases by `topic_alias_maximum`, the cache of decoded topic names by
-`MAX_CACHED_TOPICS`.
+Bounded: a packet by `max_packet_bytes`, a client's first one by `max_connect_bytes`, topic aliases by `topic_alias_maximum`,
+the cache of decoded topic names by `MAX_CACHED_TOPICS`. `held_bytes` is what all of that comes to now.
 
 This module is compiled where a C compiler is present. Positions are `i64` and every read is checked against the end of
 the packet first: compiled slices are silent about what is missing.
@@ -91,6 +91,7 @@ from trunkline.protocols.mqtt.values import ValueReader, decode_text, malformed
 
 DEFAULT_MAX_PACKET_BYTES: Final = 1 << 20
 MAX_CACHED_TOPICS: Final = 4_096
+MAX_CACHED_BYTES: Final = 1 << 20
 
 ParserEvent: TypeAlias = Packet | MalformedPacket
 
@@ -117,6 +118,7 @@ class Parser:
         server_side: bool = True,
         version: int = 0,
         max_packet_bytes: int = DEFAULT_MAX_PACKET_BYTES,
+        max_connect_bytes: int = 0,
         topic_alias_maximum: int = 0,
         in_runs: bool = False,
     ) -> None:
@@ -126,10 +128,14 @@ class Parser:
         self._publications: Publications | None = None
         self._acknowledgements: Acknowledgements | None = None
         self._version: i64 = version
+        self._max_later_packet: i64 = max_packet_bytes
         self._max_packet: i64 = max_packet_bytes
+        if max_connect_bytes > 0 and max_connect_bytes < max_packet_bytes:
+            self._max_packet = max_connect_bytes  # until the CONNECT is here
         self._alias_maximum: i64 = topic_alias_maximum
         self._aliases: dict[int, str] = {}
         self._topics: dict[bytes, str] = {}
+        self._topics_bytes: i64 = 0  # of the names in these two
         # Input that is short of a packet waits here, unjoined until the packet can be whole.
         self._waiting: list[bytes] = []
         self._waiting_bytes: i64 = 0
@@ -150,6 +156,11 @@ class Parser:
     def buffered_bytes(self) -> int:
         """Bytes held for a packet that is not complete."""
         return self._waiting_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """All bytes of the other side's that are kept here: those, aliases and cached names."""
+        return self._waiting_bytes + self._topics_bytes
 
     def set_topic_alias_maximum(self, topic_alias_maximum: int) -> None:
         """What the CONNACK (or, at a client, the CONNECT) allowed the other side to use."""
@@ -174,7 +185,7 @@ class Parser:
         except MalformedPacket as error:
             self._stopped = True
             self._end_run()
-            self._topics.clear()
+            self._forget_topics()
             error.version = error.version or self._version
             events.append(error)
             return events
@@ -308,10 +319,17 @@ class Parser:
         topic = decode_text(raw)
         if "+" in topic or "#" in topic:
             raise malformed("a topic name with a wildcard in it")
-        if len(self._topics) >= MAX_CACHED_TOPICS:
-            self._topics.clear()
+        if len(self._topics) >= MAX_CACHED_TOPICS or self._topics_bytes > MAX_CACHED_BYTES:
+            self._forget_topics()
         self._topics[raw] = topic
+        self._topics_bytes += 2 * len(raw)
         return topic
+
+    def _forget_topics(self) -> None:
+        self._topics.clear()
+        self._topics_bytes = 0
+        for topic in self._aliases.values():
+            self._topics_bytes += len(topic)
 
     def _apply_properties(self, topic: str, properties: Properties) -> str:
         """Resolve the topic alias, and check what concerns PUBLISH only; returns the topic."""
@@ -328,6 +346,7 @@ class Parser:
             raise MalformedPacket(TOPIC_ALIAS_INVALID, text)
         properties.topic_alias = None  # it means something on this connection only
         if topic:
+            self._topics_bytes += len(topic) - len(self._aliases.get(alias, ""))
             self._aliases[alias] = topic
             return topic
         known = self._aliases.get(alias)
@@ -400,6 +419,7 @@ class Parser:
         user_name = reader.text() if flags & 0x80 else None
         password = reader.binary() if flags & 0x40 else None
         self._version = version
+        self._max_packet = self._max_later_packet
         return Connect(
             version, client_id, flags & 0x02 != 0, keep_alive_s, will, user_name, password, properties
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 All connections share one scratch buffer to read into, since the read and its handling happen without a pause between
 them; an idle connection owns no buffer, no task and no timer. One timer ticks every second for all of them: keep-alive,
-connections that never sent CONNECT, expiry, wills.
+connections that never sent CONNECT, expiry, wills. What a client has begun to send counts against the broker's input budget.
 
 Closing: the last packet says why, so it must arrive. A socket that is closed while input is unread resets the connection,
 and the client may then lose what was sent to it; so our side is closed first, and what still comes is discarded until the
@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.mapping import Mapping
 from trunkline.broker.retained import RetainedMessages
+from trunkline.protocols.listener import Listener, ServedConnection
 from trunkline.protocols.mqtt.access import Access
 from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings
 from trunkline.protocols.mqtt.hub import Hub
@@ -39,7 +39,6 @@ logger = logging.getLogger(__name__)
 _SCRATCH_BYTES = 256 << 10
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _TICK_MS = 1_000
-_BACKLOG = 4_096
 _LINGER_S = 2.0
 
 
@@ -54,6 +53,7 @@ class MqttServer:
         mapping: Mapping | None = None,
         anonymous: bool = True,
     ) -> None:
+        self.broker = broker
         self.limits = limits or MqttLimits()
         mapping = mapping or Mapping()
         self.retained = RetainedMessages(
@@ -73,6 +73,7 @@ class MqttServer:
             SessionJournal(broker.store, broker.clock),
             ExchangeBindings(broker.messaging),
             Access(broker.messaging.topology.accounts, anonymous=anonymous),
+            broker.complaints,
         )
         self.sessions = Sessions(self.hub)
         sources.changed = self.hub.source_changed
@@ -81,7 +82,7 @@ class MqttServer:
         self.connections: dict[Connection, None] = {}
         self.scratch = bytearray(_SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
-        self._servers: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
         self._tick_handle: asyncio.TimerHandle | None = None
         self._started = False
         self._unconnected: dict[Connection, float] = {}  # since when, oldest first
@@ -96,22 +97,18 @@ class MqttServer:
 
     async def listen(self, host: str, port: int, *, websocket: bool = False) -> tuple[str, int]:
         await self.start()
-        loop = asyncio.get_running_loop()
         kind = WebSocketConnection if websocket else Connection
-        server = await loop.create_server(lambda: kind(self), host, port, backlog=_BACKLOG)
-        self._servers.append(server)
-        bound = server.sockets[0].getsockname()
-        return str(bound[0]), int(bound[1])
+        listener = Listener(self.broker, lambda: kind(self), self._refusal)
+        self._listeners.append(listener)
+        return await listener.start(host, port)
 
     async def close(self) -> None:
         if self._tick_handle is not None:
             self._tick_handle.cancel()
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self.connections):
             connection.shut_down()
-        for server in self._servers:
-            await server.wait_closed()
         await self.hub.close()
         self.hub.sources.close()
 
@@ -143,18 +140,19 @@ class MqttServer:
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
-    def admit(self, connection: Connection) -> bool:
+    def _refusal(self) -> str:
+        if len(self.connections) < self.limits.max_connections:
+            return ""
+        self.hub.counters.connections_refused += 1
+        return f"mqtt_max_connections={self.limits.max_connections} is reached"
+
+    def admit(self, connection: Connection) -> None:
         counters = self.hub.counters
-        if len(self.connections) >= self.limits.max_connections:
-            counters.connections_refused += 1
-            logger.warning("refused a connection: max_connections=%d is reached", self.limits.max_connections)
-            return False
         self.connections[connection] = None
         self._unconnected[connection] = self.hub.clock.monotonic_ms()
         counters.connections += 1
         counters.connected = len(self.connections)
         counters.connected_maximum = max(counters.connected_maximum, counters.connected)
-        return True
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
@@ -162,32 +160,29 @@ class MqttServer:
         self.hub.counters.connected = len(self.connections)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(ServedConnection):
     """One client over TCP."""
 
-    __slots__ = ("_lingering", "_server", "_session", "_transport", "_unsent_bytes")
+    __slots__ = ("_lingering", "_server", "_session", "_unsent_bytes")
+
+    holding = "an MQTT connection"
 
     def __init__(self, server: MqttServer) -> None:
+        super().__init__(server.broker)
         self._server = server
         self._lingering = False
-        self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
         self._unsent_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        if not self._server.admit(self):
-            transport.abort()
-            return
-        self._transport = transport
+        super().connection_made(transport)
+        self._server.admit(self)
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES, low=_WRITE_HIGH_WATER_BYTES // 4)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer = transport.get_extra_info("peername")
-        self._session = Session(self._server.hub, self, str(peer[0]) if isinstance(peer, tuple) else "unknown")
+        self._session = Session(self._server.hub, self, self.host)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self._server.forget(self)
         self._server.hub.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0
@@ -204,9 +199,11 @@ class Connection(asyncio.BufferedProtocol):
             self._session.shut_down()
             self._session = None  # its session stays open on disk: the connection is lost with the broker
 
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    def let_go(self) -> None:
+        self._held_bytes = 0
+        if self._session is not None:
+            self._session.out_of_input()
+            self._session = None  # with what it holds, though the connection lingers
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -220,11 +217,17 @@ class Connection(asyncio.BufferedProtocol):
             hub.read_begins()
             try:
                 self._received(session, self._server.scratch_view[:nbytes])
-            except Exception:
-                logger.exception("closing the connection from %s", session.peer)
+            except Exception as error:
+                hub.complaints.add("failed MQTT packet", self.host, "closing an MQTT connection", error=error)
                 self.abort()
             finally:
                 hub.read_ends(in_packet=session.in_packet)
+            held_bytes = self._input_bytes(session)
+            if held_bytes != self._held_bytes:
+                self.hold_input(held_bytes)
+
+    def _input_bytes(self, session: Session) -> int:
+        return session.held_bytes
 
     def _received(self, session: Session, data: memoryview) -> None:
         session.receive(data)
@@ -237,6 +240,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
+        if self._session is not None:
+            self.hold_input(self._input_bytes(self._session))
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -309,6 +314,9 @@ class WebSocketConnection(Connection):
             session.receive(payload)
         if websocket.closed:
             super().close()
+
+    def _input_bytes(self, session: Session) -> int:
+        return session.held_bytes + self._websocket.held_bytes
 
     def write(self, data: bytes) -> None:
         if self._websocket.open and not self._websocket.closed:

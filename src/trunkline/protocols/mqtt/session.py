@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 class Session(Link):
-    __slots__ = ("_handshake", "_held", "_parser", "_sections", "_send_will", "administrator", "aliases", "answers_due",
+    __slots__ = ("_handshake", "_held", "_held_bytes", "_parser", "_sections", "_send_will", "administrator", "aliases", "answers_due",
                  "client_max_packet_bytes", "keep_alive_ms", "last_active_ms", "particular", "state",
                  "user_name", "version")  # fmt: skip
 
@@ -82,11 +82,13 @@ class Session(Link):
         self.answers_due = 0  # to SUBSCRIBE and UNSUBSCRIBE: retained messages come after them
         self._parser = Parser(
             max_packet_bytes=hub.limits.max_packet_bytes,
+            max_connect_bytes=hub.limits.max_connect_bytes,
             topic_alias_maximum=hub.limits.topic_alias_maximum,
             in_runs=True,
         )
         self._handshake: Handshake | None = None
         self._held: list[ParserEvent] | None = None
+        self._held_bytes = 0  # what was read while `_held` is there
         self._send_will = True
         self._sections: dict[int, bytes] = {}
 
@@ -101,6 +103,11 @@ class Session(Link):
         """Whether what was received so far ends within a packet."""
         return self._parser.buffered_bytes > 0
 
+    @property
+    def held_bytes(self) -> int:
+        """What this client has made the broker keep that is not complete, or not taken up."""
+        return self._parser.held_bytes + self._held_bytes
+
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         hub = self._hub
         self.last_active_ms = hub.clock.monotonic_ms()
@@ -108,8 +115,11 @@ class Session(Link):
         events = self._parser.feed(data)
         if self._held is not None:
             self._held.extend(events)
+            self._held_bytes += len(data)
             return
         self._handle(events)
+        if self._held is not None:
+            self._held_bytes = len(data)
         if hub.congested() and self.phase is Phase.CONNECTED:
             self._outlet.pause_reading()
             hub.hold(self)
@@ -235,6 +245,7 @@ class Session(Link):
         self.send(connack)
         state.wake()
         held, self._held = self._held, None
+        self._held_bytes = 0
         if held is not None:
             self._handle(held)
             if self._held is None and self.ready:
@@ -273,6 +284,10 @@ class Session(Link):
                 properties.reason_string = text
             self.send(encode(Disconnect(reason_code, properties), V5))
         self._close()
+
+    def out_of_input(self) -> None:
+        """The broker has no room for what all clients have begun to send, and this one has begun most of it."""
+        self.refuse(errors.QUOTA_EXCEEDED, "too much is begun and not finished on this connection")
 
     def taken_over(self) -> None:
         self.refuse(errors.SESSION_TAKEN_OVER, "")

@@ -234,7 +234,8 @@ class Sessions:
         """The log does not take a publication. Its client is told by closing its connection."""
         self._hub.counters.refused += 1
         state = self.states.get(run.publisher)
-        logger.warning("a publication of %d bytes by %r was refused", len(run.payloads[0]), run.publisher)
+        text = f"a publication of {len(run.payloads[0])} bytes by {run.publisher!r:.200} was refused"
+        self._hub.complaints.add("refused publication", "MQTT", text)
         if state is not None and state.link is not None:
             state.link.refuse(PACKET_TOO_LARGE, "the publication does not fit its log topic")
 

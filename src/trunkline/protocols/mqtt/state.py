@@ -96,7 +96,9 @@ class SessionState(Follower):
         for group in self.groups:
             group.member_went()
         self.retained = None
-        self.waiting = None
+        if self.waiting is not None:
+            self.hub.queued_bytes -= sum(len(message.payload) for message, _ in self.waiting)
+            self.waiting = None
         self._matches.clear()
 
     def subscriptions_changed(self) -> None:
@@ -241,10 +243,13 @@ class SessionState(Follower):
         """Messages in no log, for which there is no room: they have to be kept here."""
         if self.waiting is None:
             self.waiting = deque()
-        room = self.hub.limits.max_queued_messages - len(self.waiting)
-        self.waiting.extend((message, how) for message in messages[:room])
-        if len(messages) > room:
-            self.drop(len(messages) - room)
+        hub, limits = self.hub, self.hub.limits
+        for kept, message in enumerate(messages):
+            if len(self.waiting) >= limits.max_queued_messages or hub.queued_bytes >= limits.max_queued_bytes:
+                self.drop(len(messages) - kept)
+                return
+            self.waiting.append((message, how))
+            hub.queued_bytes += len(message.payload)
 
     def drop(self, count: int) -> None:
         self.dropped += count
@@ -265,6 +270,7 @@ class SessionState(Follower):
             self._give_retained()
         while self.waiting and not self._resend and not self.window.full() and not link.paused:
             message, how = self.waiting.popleft()
+            self.hub.queued_bytes -= len(message.payload)
             self.give([message], how)
         if not self.live:
             self.wake()

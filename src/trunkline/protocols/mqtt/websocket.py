@@ -79,6 +79,10 @@ class WebSocket:
         self._in_message = False
         self._control = b""
 
+    @property
+    def held_bytes(self) -> int:
+        return len(self._buffer)
+
     def take_output(self) -> bytes:
         out, self._out = b"".join(self._out), []
         return out
