@@ -93,8 +93,12 @@ class LastingPorts:
 
 
 class ServerProcess:
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str] | None = None, *, open_files: int | None = None
+    ) -> None:
+        """`open_files` is how many the process may have, if not as many as this one."""
         asked = {**QUICK_GROUPS, **(settings or {})}
+        self._open_files = open_files
         self.data = directory / "data"
         self.log = directory / "server.log"
         self._ready = directory / "ready.json"
@@ -132,6 +136,8 @@ class ServerProcess:
         self._ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "trunkline", "serve", "--data", str(self.data), "--host", self.host]
         command += ["--kafka-port", str(self._port), "--ready-file", str(self._ready)]
+        if self._open_files is not None:
+            command = ["sh", "-c", f'ulimit -n {self._open_files} && exec "$0" "$@"', *command]
         ports = {
             f"TRUNKLINE_{name.upper().replace('-', '_')}_PORT": str(port) for name, port in self._other_ports.items()
         }

@@ -27,7 +27,6 @@ Rules kept:
 from __future__ import annotations
 
 import asyncio
-import logging
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -39,8 +38,6 @@ from trunkline.protocols.kafka.codec import DecodeError, RequestHeader, decode_r
 from trunkline.protocols.kafka.context import CloseConnection, Context
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.handlers.api_versions import unsupported_api_versions
-
-logger = logging.getLogger(__name__)
 
 Buffers = list[bytes | bytearray | memoryview]
 
@@ -209,8 +206,9 @@ class Session:
             raise
         except CloseConnection:
             slot.close = True
-        except Exception:
-            logger.exception("%s from %s failed", apis.APIS[header.api_key].name, self.client_host)
+        except Exception as error:
+            text = f"{apis.APIS[header.api_key].name} failed"
+            self.broker.complaints.add("failed Kafka request", self.client_host, text, error=error)
             slot.close = True
         self._finish(slot, buffers)
 
