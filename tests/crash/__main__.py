@@ -1,4 +1,4 @@
-"""The long form of the crash tests: `python -m tests.crash --cycles 300 [--protocol amqp|kafka-java]`, or `make crash`."""
+"""The long form of the crash tests: `python -m tests.crash --cycles 300 [--protocol amqp|kafka-java|mqtt|mixed]`, or `make crash`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tests.crash.amqp_campaign import AmqpCampaign
-from tests.crash.campaign import Campaign
 from tests.crash.java_campaign import JavaCampaign
+from tests.crash.kafka_campaign import KafkaCampaign
+from tests.crash.kills import Campaign, Kills
+from tests.crash.mqtt_campaign import MqttCampaign
 
-CAMPAIGNS: dict[str, type[AmqpCampaign | Campaign | JavaCampaign]] = {
-    "amqp": AmqpCampaign,
-    "kafka": Campaign,
-    "kafka-java": JavaCampaign,
+CAMPAIGNS: dict[str, tuple[type[Campaign], ...]] = {
+    "amqp": (AmqpCampaign,),
+    "kafka": (KafkaCampaign,),
+    "kafka-java": (JavaCampaign,),
+    "mqtt": (MqttCampaign,),
+    "mixed": (KafkaCampaign, AmqpCampaign, MqttCampaign),
 }
 
 
@@ -34,7 +38,9 @@ def main() -> int:
     console.print(f"Killing a working broker {options.cycles} times; repeat with --seed {seed}.")
     with tempfile.TemporaryDirectory(prefix="trunkline-crash-") as scratch:
         directory = options.directory or Path(scratch)
-        campaign = CAMPAIGNS[options.protocol](directory, seed)
+        kills = Kills(directory, seed)
+        for campaign in CAMPAIGNS[options.protocol]:
+            campaign(kills)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -44,7 +50,7 @@ def main() -> int:
         )
         with Progress(*columns, console=console) as progress:
             task = progress.add_task("crash cycles", total=options.cycles)
-            summary = campaign.run(options.cycles, lambda done: progress.update(task, completed=done))
+            summary = kills.run(options.cycles, lambda done: progress.update(task, completed=done))
     print(summary)
     return 1 if summary.complaints else 0
 

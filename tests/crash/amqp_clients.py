@@ -2,7 +2,7 @@
 
 `Publisher` publishes numbered persistent messages with confirms. `Taker` consumes with a prefetch, acknowledges in
 ways that vary, and now and then cuts its own connection with messages in hand, as a consumer that is killed.
-`Transactor` publishes transactions over two queues, and rolls some back.
+`Transactor` publishes transactions over two queues, and rolls some back. `Rejecter` makes dead letters of all that it gets.
 """
 
 from __future__ import annotations
@@ -208,3 +208,24 @@ class Transactor(AmqpThread):
             self.ledger.attempt_is(attempt, Fate.ENDING)
             channel.tx_commit()
             self.ledger.attempt_is(attempt, Fate.COMMITTED)
+
+
+class Rejecter(AmqpThread):
+    """A consumer that rejects everything, one by one or many at once."""
+
+    def __init__(self, queue: str, port: int, ledger: AmqpLedger, seed: int) -> None:
+        super().__init__("rejecter", port, ledger, seed)
+        self._queue = queue
+
+    def work(self, connection: Any, generation: int) -> None:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=self.random.randint(5, 60))
+        unsettled: list[int] = []
+        channel.basic_consume(self._queue, lambda _channel, method, *_: unsettled.append(method.delivery_tag))
+        while not self.finishing:
+            connection.process_data_events(TICK_SECONDS)
+            if unsettled and self.random.random() < 0.5:
+                channel.basic_nack(unsettled[-1], multiple=True, requeue=False)
+                unsettled.clear()
+            elif unsettled:
+                channel.basic_reject(unsettled.pop(0), requeue=False)

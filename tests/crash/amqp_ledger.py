@@ -6,6 +6,7 @@ The promises:
 - one whose acknowledgement has arrived is not delivered again;
 - one that a client got and did not acknowledge comes again marked `redelivered`;
 - a consumer that is alone gets messages in the order of their publication, also those that come again;
+- one that was rejected is among the dead letters, perhaps twice, or still in its queue;
 - of a transaction all messages show or none: all when its commit was answered, none when it was never asked for.
 
 An acknowledgement has no answer of its own. It has arrived when a call that follows it on its channel was answered.
@@ -43,6 +44,7 @@ class AmqpLedger:
     complaints: list[str] = field(default_factory=list)
     generation: int = 0
     redelivered: int = 0
+    buried: int = 0
     lock: Lock = field(default_factory=Lock)
 
     # -- what clients write down -----------------------------------------------------------------------------------
@@ -97,6 +99,14 @@ class AmqpLedger:
         lost = self.undelivered(queue)
         if lost:
             self.complain(f"{len(lost)} confirmed messages of {queue} are lost, e.g. {lost[:SHOWN_MAX]}")
+
+    def check_buried(self, queue: str, left: Iterable[int], buried: Iterable[int]) -> None:
+        """Every message of a queue whose consumers reject all is in one of these two places."""
+        letters = set(buried)
+        self.buried = len(letters)
+        lost = sorted(self.queues[queue].confirmed - letters - set(left))
+        if lost:
+            self.complain(f"{len(lost)} rejected messages of {queue} are lost, e.g. {lost[:SHOWN_MAX]}")
 
     def check_transactions(self, seen: Iterable[int]) -> None:
         """`seen` holds the number of its attempt for each message of a transaction that was found."""

@@ -1,51 +1,32 @@
-"""A campaign for the Java client, which alone takes a new epoch for each transaction (KIP-890).
+"""The campaign of the Java client, which alone takes a new epoch for each transaction (KIP-890).
 
-A Java program writes transactions, with offsets, while the broker is killed again and again; it says what it knows of each,
-and the ledger compares that with what a read_committed consumer finds. A seed repeats the schedule of the kills.
+A Java program writes transactions, with offsets; it says what it knows of each, and the ledger compares that with what a
+read_committed consumer finds.
 """
 
 from __future__ import annotations
 
-import random
 import subprocess
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.crash.campaign import TOPIC_CONFIG, read_all, start_and_kill
 from tests.crash.clients import client_config
-from tests.crash.ledger import Fate, Ledger, Place, verdict
+from tests.crash.kafka_campaign import TOPIC_CONFIG, read_all
+from tests.crash.kills import Campaign, Kills
+from tests.crash.ledger import Fate, Ledger, Place
 from tests.integration.java.jvm import JVM_FLAGS, compiled, required
-from tests.integration.server import ServerProcess
 from tests.integration.waiting import wait_until
 from trunkline.bench.apache_kafka import classpath
 
 SOURCES = Path(__file__).parent / "java"
 TOPIC, PARTITIONS, GROUP = "invoices", 3, "biller"
-LIFE_SECONDS = (0.05, 1.2)
-RECOVERY_SECONDS = (0.0, 0.4)
-KILLED_WHILE_STARTING = 0.2
 ANSWER_SECONDS = 30.0
 FINISH_SECONDS = 120.0
 FIRST_COMMITS = 3
-
-
-@dataclass(frozen=True)
-class JavaSummary:
-    seed: int
-    kills: int
-    committed: int
-    aborted: int
-    complaints: list[str]
-
-    def __str__(self) -> str:
-        checked = f"{self.kills} kills; {self.committed} committed and {self.aborted} aborted transactions checked"
-        return verdict(f"seed {self.seed}: {checked}", self.complaints)
 
 
 class Biller:
@@ -90,63 +71,54 @@ class Biller:
                 self._remark = line.strip()
 
 
-class JavaCampaign:
-    def __init__(self, directory: Path, seed: int) -> None:
-        self.seed = seed
-        self.random = random.Random(seed)
+class JavaCampaign(Campaign):
+    def __init__(self, kills: Kills) -> None:
+        super().__init__(kills)
         self.ledger = Ledger()
-        self.server = ServerProcess(directory)
-        self.kills = 0
+        self._biller: Biller | None = None
+        self._promised = -1
 
-    def run(self, cycles: int, on_cycle: Callable[[int], None] = lambda done: None) -> JavaSummary:
-        self.server.start()
-        try:
-            admin = AdminClient(client_config(self.server.bootstrap))
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=TOPIC_CONFIG)])[TOPIC].result(ANSWER_SECONDS)
-            biller = Biller(self.server.bootstrap, self.ledger, self.random.randrange(1 << 30))
-            try:
-                wait_until(lambda: biller.last_committed >= FIRST_COMMITS, what="the first transactions")
-                for cycle in range(cycles):
-                    time.sleep(self.random.uniform(*LIFE_SECONDS))
-                    self._kill_and_restart(biller)
-                    on_cycle(cycle + 1)
-                    if self.ledger.complaints:
-                        break
-                biller.finish()
-            finally:
-                biller.kill()
-            self._kill_and_restart(biller)
-            self._verify()
-        finally:
-            self.server.close()
-        fates = [attempt.fate for attempt in self.ledger.attempts]
-        return JavaSummary(
-            seed=self.seed,
-            kills=self.kills,
-            committed=fates.count(Fate.COMMITTED),
-            aborted=fates.count(Fate.ABORTED),
-            complaints=self.ledger.complaints,
-        )
+    @property
+    def complaints(self) -> list[str]:
+        return self.ledger.complaints
 
-    def _kill_and_restart(self, biller: Biller) -> None:
-        self.server.kill()
-        self.kills += 1
-        promised = biller.last_committed
-        while self.random.random() < KILLED_WHILE_STARTING:
-            start_and_kill(self.server, self.random.uniform(*RECOVERY_SECONDS))
-            self.kills += 1
-        self.server.start()
+    def begin(self) -> None:
+        admin = AdminClient(client_config(self.server.bootstrap))
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=TOPIC_CONFIG)])[TOPIC].result(ANSWER_SECONDS)
+        biller = self._biller = Biller(self.server.bootstrap, self.ledger, self.new_seed())
+        wait_until(lambda: biller.last_committed >= FIRST_COMMITS, what="the first transactions")
+
+    def killed(self) -> None:
+        if self._biller is not None:
+            self._promised = self._biller.last_committed
+
+    def restarted(self) -> None:
         consumer = self._consumer()
         found = consumer.committed([TopicPartition(TOPIC, 0)], ANSWER_SECONDS)[0].offset
         consumer.close()
-        if found < promised:
-            self.ledger.complain(f"the group is at {found} after a crash; {promised} was committed")
+        if found < self._promised:
+            self.ledger.complain(f"the group is at {found} after a crash; {self._promised} was committed")
+
+    def finish(self) -> None:
+        assert self._biller is not None
+        self._biller.finish()
+
+    def end(self) -> None:
+        if self._biller is not None:
+            self._biller.kill()
+
+    def checked(self) -> Mapping[str, int]:
+        fates = [attempt.fate for attempt in self.ledger.attempts]
+        return {
+            "committed Java transactions": fates.count(Fate.COMMITTED),
+            "aborted Java transactions": fates.count(Fate.ABORTED),
+        }
 
     def _consumer(self) -> Consumer:
         config = client_config(self.server.bootstrap, group_id=GROUP, isolation_level="read_committed")
         return Consumer({**config, "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 20})
 
-    def _verify(self) -> None:
+    def verify(self) -> None:
         consumer = self._consumer()
         found = read_all(consumer, [Place(TOPIC, partition) for partition in range(PARTITIONS)])
         consumer.close()

@@ -185,9 +185,3 @@ def value_of(number: int, padding: int) -> bytes:
 
 def number_of(value: bytes) -> int:
     return int(value.split(b"|", 1)[0])
-
-
-def verdict(checked: str, complaints: Sequence[str]) -> str:
-    """What a campaign reports: what was checked, and each promise that was broken."""
-    lines = [f"  broken promise: {complaint}" for complaint in complaints] or ["  every promise was kept"]
-    return "\n".join([checked, *lines])

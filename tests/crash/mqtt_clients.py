@@ -86,7 +86,11 @@ class PublishingDevice(Device):
         self._under_way: dict[int, tuple[int, bool]] = {}  # packet id -> number, whether it is released
 
     def done(self) -> bool:
-        return self.sent == self.count and not self._under_way
+        return self.sent >= self.count and not self._under_way
+
+    def finish(self) -> None:
+        """Begin nothing more."""
+        self.count = self.sent
 
     def resume(self, wire: Wire) -> None:
         for packet_id, (number, released) in self._under_way.items():
@@ -121,6 +125,10 @@ class ReceivingDevice(Device):
         super().__init__(port, name, seed, cut_probability)
         self.received: dict[str, list[int]] = {topic: [] for topic in topics}
         self._unreleased: set[int] = set()
+
+    @property
+    def subscribed(self) -> bool:
+        return self._known
 
     def first_time(self, wire: Wire) -> None:
         for topic in self.received:

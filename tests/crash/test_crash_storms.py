@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.crash.campaign import read_all
 from tests.crash.clients import GroupMember, RecordProducer, client_config
+from tests.crash.kafka_campaign import read_all
 from tests.crash.ledger import Ledger, Place, number_of, value_of
 from tests.integration.hostile.peer import Peer
 from tests.integration.server import ServerProcess

@@ -34,8 +34,7 @@ def test_mqtt_promises_survive_kill_9_of_broker_and_clients(tmp_path: Path) -> N
     devices: list[Device] = [receiver, *publishers]
     try:
         receiver.start()
-        wait_until(lambda: receiver.connections > 0, what="the receiver's session")
-        wait_until(lambda: receiver._known, what="the subscriptions")
+        wait_until(lambda: receiver.subscribed, what="the subscriptions")
         for publisher in publishers:
             publisher.start()
         kills = 0

@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.crash.campaign import read_all
 from tests.crash.clients import client_config
+from tests.crash.kafka_campaign import read_all
 from tests.crash.ledger import Place
 from tests.integration.hostile.peer import Peer
 from tests.integration.server import ServerProcess

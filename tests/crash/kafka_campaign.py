@@ -1,40 +1,26 @@
-"""A campaign: clients at work, a broker killed again and again, and the ledger compared with what is left.
+"""The campaign of Kafka clients: producers of each kind, groups of both protocols, and a processor with transactions.
 
-A cycle lets the clients work for a random moment, kills the broker with SIGKILL, and starts it on the same port and
-data. Now and then the broker is killed again while it is still recovering. After each start the partition ends and the
-committed offsets are compared with what was promised before the kill; after the last cycle the clients finish, the broker
-is killed once more, and every record is read and compared.
-
-The moments come from one seeded random source, so a seed repeats the schedule; what the clients had in flight at a kill
-depends on the machine.
+After each start the partition ends and the committed offsets are compared with what was promised before the kill; at the
+end every record is read and compared. What is promised is in `ledger`.
 """
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.crash.clients import Client, GroupMember, Processor, RecordProducer, client_config
-from tests.crash.ledger import Ledger, Place, verdict
-from tests.integration.server import ServerProcess
+from tests.crash.kills import Campaign, Kills
+from tests.crash.ledger import Ledger, Place
 from tests.integration.waiting import wait_until
 
 PARTITIONS = 3
 ACKS_ONE, ACKS_ALL, ORDERS, INVOICES = "acks-one", "acks-all", "orders", "invoices"
 CLASSIC, MODERN = "classic-group", "modern-group"
-LIFE_SECONDS = (0.05, 1.5)  # how long a broker lives after it is ready
-RECOVERY_SECONDS = (0.0, 0.4)  # when in its start a broker is killed
-KILLED_WHILE_STARTING = 0.2  # share of the cycles with such a kill
 ANSWER_SECONDS = 30.0
 FINISH_SECONDS = 120.0
 STALLED_SECONDS = 5.0
@@ -42,61 +28,32 @@ STALLED_SECONDS = 5.0
 TOPIC_CONFIG = {"segment.bytes": "65536", "segment.index.bytes": "4096", "index.interval.bytes": "512"}
 
 
-@dataclass(frozen=True)
-class Summary:
-    seed: int
-    kills: int
-    kills_while_starting: int
-    records: int
-    transactions: int
-    commits: int
-    complaints: list[str]
-
-    def __str__(self) -> str:
-        checked = (
-            f"seed {self.seed}: {self.kills} kills, {self.kills_while_starting} of them during recovery; "
-            f"{self.records} acknowledged records, {self.transactions} transactions, {self.commits} committed offsets checked"
-        )
-        return verdict(checked, self.complaints)
-
-
-class Campaign:
-    def __init__(self, directory: Path, seed: int) -> None:
-        self.seed = seed
-        self.random = random.Random(seed)
+class KafkaCampaign(Campaign):
+    def __init__(self, kills: Kills) -> None:
+        super().__init__(kills)
         self.ledger = Ledger()
-        self.server = ServerProcess(directory)
-        self.kills = 0
-        self.kills_while_starting = 0
+        self._promised: tuple[dict[Place, int], dict[str, dict[Place, int]]] = ({}, {})
         self._commits_checked = 0
         self._clients: list[Client] = []
 
-    def run(self, cycles: int, on_cycle: Callable[[int], None] = lambda done: None) -> Summary:
-        self.server.start()
-        try:
-            self._create_topics()
-            self._start_clients()
-            for cycle in range(cycles):
-                self._cycle()
-                on_cycle(cycle + 1)
-                if self.ledger.complaints:
-                    break
-            self._finish()
-            self._kill_and_restart()
-            self._verify()
-        finally:
-            for client in self._clients:
-                client.finish()
-            self.server.close()
-        return Summary(
-            seed=self.seed,
-            kills=self.kills,
-            kills_while_starting=self.kills_while_starting,
-            records=sum(len(offsets) for offsets in self.ledger.acknowledged.values()),
-            transactions=len(self.ledger.attempts),
-            commits=self._commits_checked,
-            complaints=self.ledger.complaints,
-        )
+    @property
+    def complaints(self) -> list[str]:
+        return self.ledger.complaints
+
+    def begin(self) -> None:
+        self._create_topics()
+        self._start_clients()
+
+    def end(self) -> None:
+        for client in self._clients:
+            client.finish()
+
+    def checked(self) -> Mapping[str, int]:
+        return {
+            "acknowledged records": sum(len(offsets) for offsets in self.ledger.acknowledged.values()),
+            "transactions": len(self.ledger.attempts),
+            "committed offsets": self._commits_checked,
+        }
 
     # -- the clients -----------------------------------------------------------------------------------------------
 
@@ -107,12 +64,12 @@ class Campaign:
             future.result(ANSWER_SECONDS)
 
     def _start_clients(self) -> None:
-        where, ledger, seed = self.server.bootstrap, self.ledger, self.random.random
+        where, ledger, seed = self.server.bootstrap, self.ledger, self.new_seed
         plain = {"enable_idempotence": False}
         self._producers = [
-            RecordProducer(ACKS_ONE, PARTITIONS, where, ledger, seed=int(seed() * 1e9), acks=1, **plain),
-            RecordProducer(ACKS_ALL, PARTITIONS, where, ledger, seed=int(seed() * 1e9), acks="all", **plain),
-            RecordProducer(ORDERS, PARTITIONS, where, ledger, seed=int(seed() * 1e9), enable_idempotence=True),
+            RecordProducer(ACKS_ONE, PARTITIONS, where, ledger, seed=seed(), acks=1, **plain),
+            RecordProducer(ACKS_ALL, PARTITIONS, where, ledger, seed=seed(), acks="all", **plain),
+            RecordProducer(ORDERS, PARTITIONS, where, ledger, seed=seed(), enable_idempotence=True),
         ]
         read = [ACKS_ONE, ACKS_ALL, ORDERS]
         classic = {"partition_assignment_strategy": "cooperative-sticky", "session_timeout_ms": 10_000}
@@ -121,14 +78,12 @@ class Campaign:
             GroupMember(CLASSIC, read, where, ledger, **classic),
             GroupMember(MODERN, read, where, ledger, group_protocol="consumer"),
         ]
-        self._processor = Processor(
-            ORDERS, INVOICES, PARTITIONS, where, ledger, seed=int(seed() * 1e9), session_timeout_ms=6_000
-        )
+        self._processor = Processor(ORDERS, INVOICES, PARTITIONS, where, ledger, seed=seed(), session_timeout_ms=6_000)
         self._clients = [*self._producers, *self._members, self._processor]
         for client in self._clients:
             client.start()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Let every producer deliver, the processor process and the groups read what there is; then stop them."""
         for producer in self._producers:
             producer.finish()
@@ -159,7 +114,7 @@ class Campaign:
             begun = len(self.ledger.attempts)
             self._processor.join(STALLED_SECONDS)
             if self._processor.is_alive() and len(self.ledger.attempts) == begun:
-                self._kill_and_restart()
+                self.kills.strike()
 
     def _has_committed(self, group: str, ends: dict[Place, int]) -> bool:
         with self.ledger.lock:
@@ -168,30 +123,17 @@ class Campaign:
 
     # -- the kills -------------------------------------------------------------------------------------------------
 
-    def _cycle(self) -> None:
-        time.sleep(self.random.uniform(*LIFE_SECONDS))
-        self._kill_and_restart()
-
-    def _kill_and_restart(self) -> None:
-        self.server.kill()
-        self.kills += 1
+    def killed(self) -> None:
         # Acknowledgements that were on their way when the broker died may still arrive: they count as well, later.
-        ends, commits = self.ledger.promised_ends(), self.ledger.promised_commits()
-        while self.random.random() < KILLED_WHILE_STARTING:
-            self._kill_while_starting(self.random.uniform(*RECOVERY_SECONDS))
-        self.server.start()
+        self._promised = (self.ledger.promised_ends(), self.ledger.promised_commits())
+
+    def restarted(self) -> None:
         try:
-            self._compare(ends, commits)
+            self._compare(*self._promised)
         except KafkaException as error:
             self.ledger.complain(
                 f"the broker does not answer after a restart: {error}; it said {self.server.log_tail()}"
             )
-
-    def _kill_while_starting(self, delay: float) -> None:
-        """Kill the next broker so long after its launch, ready or not."""
-        survived = start_and_kill(self.server, delay)
-        self.kills += 1
-        self.kills_while_starting += not survived
 
     def _compare(self, ends: dict[Place, int], commits: dict[str, dict[Place, int]]) -> None:
         actual = self._ends([ACKS_ONE, ACKS_ALL, ORDERS])
@@ -240,7 +182,7 @@ class Campaign:
         finally:
             probe.close()
 
-    def _verify(self) -> None:
+    def verify(self) -> None:
         stored = self._read([ACKS_ONE, ACKS_ALL, ORDERS], "read_uncommitted")
         self.ledger.check_acknowledged(stored)
         self.ledger.check_idempotent(ORDERS, stored)
@@ -266,33 +208,3 @@ def read_all(consumer: Consumer, places: list[Place], first_offset: int = 0) -> 
             elif message.error().name() == "_PARTITION_EOF":
                 unread.discard(place)
     return found
-
-
-def start_and_kill(server: ServerProcess, delay: float) -> bool:
-    """Launch the broker and kill it `delay` seconds later; true when it was ready before that."""
-
-    def kill_launched() -> None:
-        pid = wait_until(lambda: launched_pid(server), ANSWER_SECONDS, "the launch")
-        time.sleep(delay)
-        os.kill(pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill_launched)
-    killer.start()
-    try:
-        server.start()
-        ready = True
-    except AssertionError as error:
-        if "exited with -9" not in str(error):
-            raise
-        ready = False
-    killer.join()
-    if ready:
-        server.kill()
-    return ready
-
-
-def launched_pid(server: ServerProcess) -> int:
-    try:
-        return server.pid
-    except AssertionError:
-        return 0
