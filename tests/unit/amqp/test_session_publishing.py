@@ -14,7 +14,14 @@ from trunkline.log.records import decode_headers
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import methods as m
-from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_properties, encode_publish
+from trunkline.protocols.amqp.codec import (
+    NO_PROPERTIES,
+    Properties,
+    decode_properties,
+    encode_method,
+    encode_properties,
+    encode_publish,
+)
 from trunkline.protocols.amqp.frames import Ack, Content, Nack
 from trunkline.protocols.amqp.limits import AmqpLimits
 
@@ -350,3 +357,57 @@ def test_a_message_read_as_a_record_shows_its_properties(tmp_path: Path) -> None
         assert json.loads(headers["t"] or b"") == {"a": [1]}
 
     with_broker(tmp_path, test)
+
+
+# -- what is begun and not finished -----------------------------------------------------------------------------------
+
+
+def test_half_a_message_and_a_transaction_are_held_until_they_end(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        peer = await broker.peer()
+        await peer.declare("q")
+        at_rest = peer.session.held_bytes
+        whole = encode_publish(1, "", "q", NO_PROPERTIES, bytes(200_000), FRAME_MAX)
+        peer.send(whole[:-100])
+        assert peer.session.held_bytes > 190_000
+        peer.send(whole[-100:])
+        assert peer.session.held_bytes < at_rest + 1_000, "the route is remembered, the body is not"
+        await peer.call(m.TxSelect(), m.TxSelectOk)
+        for _ in range(3):
+            peer.publish("q", bytes(10_000))
+        assert peer.session.held_bytes > 30_000
+        await peer.call(m.TxRollback(), m.TxRollbackOk)
+        assert peer.session.held_bytes < at_rest + 1_000
+        peer.publish("q", bytes(10_000))
+        await peer.call(m.TxCommit(), m.TxCommitOk)
+        assert peer.session.held_bytes < at_rest + 1_000
+        peer.publish("q", bytes(10_000))
+        await peer.call(m.ChannelClose(200, "", 0, 0), m.ChannelCloseOk)
+        assert peer.session.held_bytes < at_rest + 1_000
+
+    with_broker(tmp_path, scenario)
+
+
+def test_what_waits_for_a_method_before_it_is_held(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        peer = await broker.peer()
+        declare = m.QueueDeclare(0, "q", False, True, False, False, False, {})
+        body = encode_publish(1, "", "q", NO_PROPERTIES, bytes(50_000), FRAME_MAX)
+        peer.send(encode_method(1, declare) + body + body)
+        assert peer.session.held_bytes > 100_000
+        await peer.expect(m.QueueDeclareOk)
+        await peer.settle()
+        assert peer.session.held_bytes < 1_000
+
+    with_broker(tmp_path, scenario)
+
+
+def test_who_holds_too_much_is_told_so(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        peer = await broker.peer()
+        peer.session.out_of_input()
+        closed = await peer.expect(m.ConnectionClose)
+        assert closed.reply_code == 506
+        assert peer.closed
+
+    with_broker(tmp_path, scenario)

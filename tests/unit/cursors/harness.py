@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 import pytest
 
 from tests.faulty_log import FaultyLog
+from trunkline.budget import Budget
 from trunkline.clock import ManualClock
 from trunkline.cursors.stream import (
     FetchedOffset,
@@ -47,11 +48,13 @@ async def turns(count: int = 30) -> None:
 
 
 class Harness:
-    def __init__(self, store: FaultyLog | None = None, limits: GroupLimits | None = None) -> None:
+    def __init__(
+        self, store: FaultyLog | None = None, limits: GroupLimits | None = None, held: Budget | None = None
+    ) -> None:
         self.store = store or FaultyLog()
         self.clock = ManualClock()
         self.limits = limits or GroupLimits()
-        self.groups = GroupCoordinator(self.store, self.clock, limits=self.limits)
+        self.groups = GroupCoordinator(self.store, self.clock, limits=self.limits, held=held)
 
     async def start(self, **topics: int) -> Harness:
         for name, partitions in topics.items():

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.unit.cursors.harness import REBALANCE_MS, SESSION_MS, Harness, refused, run, turns
+from trunkline.budget import Budget
 from trunkline.cursors.stream import (
     ClassicDescription,
     GroupError,
@@ -652,5 +653,35 @@ def test_calls_before_the_replay_and_after_the_end_are_refused_as_loading_and_go
         await h.groups.close()
         assert await refused(waiting) == "COORDINATOR_NOT_AVAILABLE"
         assert h.beat(member) == "COORDINATOR_NOT_AVAILABLE"
+
+    run(scenario)
+
+
+def test_members_of_a_group_may_say_so_much_together() -> None:
+    async def scenario() -> None:
+        h = await Harness(limits=GroupLimits(max_group_metadata_bytes=1_000)).start()
+        await h.join(protocols=[("range", bytes(600))])
+        assert await refused(h.join(protocols=[("range", bytes(600))])) == "GROUP_MAX_SIZE_REACHED"
+        await h.join(group_id="other", protocols=[("range", bytes(600))])
+
+    run(scenario)
+
+
+def test_the_member_that_said_most_goes_when_all_that_clients_say_is_too_much() -> None:
+    async def scenario() -> None:
+        budget = Budget(10_000)
+        h = Harness(held=budget)
+        await h.start()
+        modest = await h.join(group_id="modest")
+        talkative = await h.join(group_id="talkative", protocols=[("range", bytes(6_000))])
+        await h.join(group_id="other", protocols=[("range", bytes(5_000))])
+        await h.advance(1)
+        h.groups.heartbeat("modest", generation=modest.generation, member_id=modest.member_id)
+        with pytest.raises(GroupError) as gone:
+            h.groups.heartbeat("talkative", generation=talkative.generation, member_id=talkative.member_id)
+        assert gone.value.name is GroupErrorName.UNKNOWN_MEMBER_ID
+        assert budget.held_bytes < 6_000
+        left = await h.join(group_id="talkative", protocols=[("range", bytes(10))])
+        assert left.generation > talkative.generation
 
     run(scenario)

@@ -85,3 +85,25 @@ def test_the_epoch_wraps_to_1() -> None:
     sessions._sessions[opened.session_id].epoch = 2**31 - 1
     sessions.plan(request(opened.session_id, 2**31 - 1), VERSION)
     assert sessions.plan(request(opened.session_id, 1), VERSION).incremental
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    sessions = FetchSessions(max_partitions=10)
+    first = sessions.plan(request(0, 0, reads=dict.fromkeys(range(6), 0)), VERSION)
+    second = sessions.plan(request(0, 0, reads=dict.fromkeys(range(4), 0)), VERSION)
+    sessions.plan(request(second.session_id, 1, reads={9: 0}), VERSION)
+    with pytest.raises(SessionError):
+        sessions.plan(request(first.session_id, 1), VERSION)
+    alone = sessions.plan(request(0, 0, reads=dict.fromkeys(range(11), 0)), VERSION)
+    assert (alone.session_id, len(alone.partitions)) == (0, 11), "it is answered, without a session"
+    sessions.plan(request(second.session_id, 2), VERSION)
+
+
+def test_closed_sessions_do_not_count() -> None:
+    sessions = FetchSessions(max_partitions=10)
+    for _ in range(5):
+        one = sessions.plan(request(0, 0, reads=dict.fromkeys(range(8), 0)), VERSION)
+        sessions.plan(request(one.session_id, -1), VERSION)
+    kept = sessions.plan(request(0, 0, reads=dict.fromkeys(range(8), 0)), VERSION)
+    sessions.plan(request(0, 0, reads={0: 0, 1: 0}), VERSION)
+    sessions.plan(request(kept.session_id, 1), VERSION)

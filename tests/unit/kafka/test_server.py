@@ -312,3 +312,61 @@ def test_a_client_that_reads_nothing_is_not_read_any_more(tmp_path: Path) -> Non
         assert listening.broker.unsent_bytes == 0
 
     with_server(tmp_path, scenario)
+
+
+def test_input_that_is_not_complete_counts_and_the_largest_is_closed(tmp_path: Path) -> None:
+    async def scenario(listening: Listening) -> None:
+        budget = listening.broker.input
+        large_reader, large_writer = await listening.connect()
+        small_reader, small_writer = await listening.connect()
+        large_writer.write((900_000).to_bytes(4, "big") + bytes(500_000))
+        while budget.held_bytes < 500_000:
+            await asyncio.sleep(0.001)
+        request = b"".join(encode_request(ApiVersionsRequest(), 0, 1, None))
+        small_writer.write(request[:-1])
+        while budget.holders < 2:
+            await asyncio.sleep(0.001)
+        small_writer.write(request[-1:])
+        await answer(small_reader)
+        assert budget.holders == 1, "what is complete counts no more"
+        small_writer.write((900_000).to_bytes(4, "big") + bytes(450_000))
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await large_reader.readexactly(1)
+        assert budget.let_go == 1
+        small_writer.write(bytes(450_000))
+        small_writer.close()
+        large_writer.close()
+        while listening.server.connections:
+            await asyncio.sleep(0.001)
+        assert (budget.held_bytes, listening.broker.connections) == (0, 0)
+
+    with_server(tmp_path, scenario, max_input_bytes=1_200_000)
+
+
+def test_a_request_must_be_complete_in_time_but_not_one_that_waits_for_us(tmp_path: Path) -> None:
+    async def scenario(listening: Listening) -> None:
+        slow_reader, slow_writer = await listening.connect()
+        slow_writer.write((100).to_bytes(4, "big"))
+        while not listening.broker.input.holders:
+            await asyncio.sleep(0.001)
+        listening.clock.advance(400)
+        slow_writer.write(b"a byte or two")
+        while listening.broker.input.held_bytes < 5:
+            await asyncio.sleep(0.001)
+        listening.clock.advance(400)
+        assert await slow_reader.read() == b""
+
+    with_server(tmp_path, scenario, max_request_ms=500)
+
+
+def test_connections_of_all_listeners_together_leave_room_for_files(tmp_path: Path) -> None:
+    async def scenario(listening: Listening) -> None:
+        first_reader, first_writer = await listening.connect()
+        await listening.connect()
+        third_reader, _ = await listening.connect()
+        assert await third_reader.read() == b""
+        assert listening.server.refused == 1
+        first_writer.write(b"".join(encode_request(ApiVersionsRequest(), 0, 1, None)))
+        assert await answer(first_reader)
+
+    with_server(tmp_path, scenario, max_open_connections=2)

@@ -467,3 +467,33 @@ def test_what_does_not_fit_is_refused_when_written() -> None:
         codec.encode_acknowledgements(PUBACK, [65_536])
     with pytest.raises(ValueError, match="2 bytes"):
         encode(Connect(V311, "c", keep_alive_s=70_000), V311)
+
+
+# -- what is held ------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_packet_is_held_to_a_smaller_limit() -> None:
+    parser = Parser(max_packet_bytes=10_000, max_connect_bytes=100)
+    assert parser.feed(b"\x10\x62") == []
+    (refusal,) = Parser(max_packet_bytes=10_000, max_connect_bytes=100).feed(b"\x10\x63")
+    assert isinstance(refusal, MalformedPacket)
+    assert refusal.reason_code == 0x95
+    connected = Parser(max_packet_bytes=10_000, max_connect_bytes=100)
+    connect = encode(Connect(V311, "client", True, 0, None, None, None, None), V311)
+    publish = encode(Publish("t", bytes(5_000), 0, False, False, 0, None), V311)
+    events = connected.feed(connect + publish)
+    assert [type(event) for event in events] == [Connect, Publish]
+
+
+def test_what_a_parser_holds_is_known() -> None:
+    parser = Parser(topic_alias_maximum=10)
+    parser.feed(encode(Connect(V5, "client", True, 0, None, None, None, None), V5))
+    assert parser.held_bytes == 0
+    packet = encode(Publish("a/topic", bytes(500), 0, False, False, 0, None), V5)
+    parser.feed(packet[:400])
+    assert parser.held_bytes >= 400
+    parser.feed(packet[400:])
+    assert parser.held_bytes == 2 * len("a/topic"), "its name is remembered"
+    for number in range(200):
+        parser.feed(encode(Publish(f"{number:060000d}", b"", 0, False, False, 0, None), V5))
+    assert parser.held_bytes < 1_300_000, "names are remembered up to a megabyte"

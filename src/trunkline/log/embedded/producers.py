@@ -16,7 +16,8 @@ Written when a segment is rolled and when the store is closed. It is a shortcut,
 the newest one that is whole and not past the log's end, and reads the batch headers after it. After a crash state is
 therefore exactly what the batches in the log say.
 
-A producer that was idle for `producer_expiry_ms` outside of a transaction is forgotten.
+A producer that was idle for `producer_expiry_ms` outside of a transaction is forgotten. So are, when `MAX_PRODUCERS` are known,
+those that were silent for longest: anyone can ask for a new producer id for each record.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from trunkline.log.errors import (
 from trunkline.log.store import ProducerState
 
 REMEMBERED_BATCHES = 5
+MAX_PRODUCERS = 50_000  # of one partition; an eighth of them is forgotten at a time
 _CRC = struct.Struct(">I")
 _FORMAT = 1
 _NO_COORDINATOR = -1
@@ -178,6 +180,8 @@ class ProducerTable:
         """Take in a data batch that stands in the log at `base_offset`."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
+            if len(self._producers) >= MAX_PRODUCERS:
+                self._forget_silent()
             producer = self._producers[header.producer_id] = Producer(header.producer_epoch)
         elif producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
@@ -229,6 +233,12 @@ class ProducerTable:
             if producer.transaction_start_offset is None and producer.last_timestamp_ms < before_ms
         ]
         for producer_id in gone:
+            del self._producers[producer_id]
+
+    def _forget_silent(self) -> None:
+        idle = [item for item in self._producers.items() if item[1].transaction_start_offset is None]
+        idle.sort(key=lambda item: item[1].last_timestamp_ms)
+        for producer_id, _ in idle[: MAX_PRODUCERS // 8]:
             del self._producers[producer_id]
 
     def fork(self, producer_ids: set[int]) -> ProducerTable:

@@ -21,15 +21,14 @@ import struct
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.kafka.codec import DecodeError
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
-from trunkline.protocols.kafka.session import Session
+from trunkline.protocols.kafka.session import LARGE_REQUEST_BYTES, Session
 from trunkline.protocols.listener import Listener, ServedConnection
 
 _LENGTH = struct.Struct(">i")
 _SCRATCH_BYTES = 256 * 1024
 _FIRST_GROWTH_BYTES = 16 * 1024  # what a length prefix alone can make us set aside
 _GROWTH_FACTOR = 16  # a sender that has filled a read is trusted with so many times as much
-_SPARE_FRAME_BYTES = 2 * 1024 * 1024  # of the buffers that serve again, each
-_SPARE_FRAMES = 16
+_SPARE_FRAMES = 16  # buffers of large requests that serve again
 _WRITE_HIGH_WATER_BYTES = 256 * 1024
 _MAX_SWEEP_PERIOD_MS = 30_000
 _JOIN_BYTES = 32 * 1024  # below this, one copy is cheaper than one more system call
@@ -114,7 +113,7 @@ class Connection(ServedConnection):
         self._frame: bytearray | None = None  # a large request being read straight into its own buffer
         self._frame_have = 0
         self._frame_need = 0
-        self._begun_ms = 0.0  # when the first byte of an incomplete request came; 0 when there is none
+        self._begun_ms: float | None = None  # when the first byte of an incomplete request came
         self._paused_writing = False
         self._reading = True
         self._unsent_bytes = 0
@@ -155,7 +154,7 @@ class Connection(ServedConnection):
 
     def receiving_since(self, before_ms: float) -> bool:
         """Whether the request that is being received began before that. What we do not read now is not held against it."""
-        return self._reading and 0 < self._begun_ms < before_ms
+        return self._reading and self._begun_ms is not None and self._begun_ms < before_ms
 
     # -- in ------------------------------------------------------------------------------------------------------
 
@@ -188,6 +187,8 @@ class Connection(ServedConnection):
     def _count_input(self) -> None:
         frame = self._frame
         held_bytes = len(self._backlog) if frame is None else len(frame)
+        if self._session is not None:
+            held_bytes += self._session.waiting_bytes
         if held_bytes != self._held_bytes:
             self.hold_input(held_bytes)
 
@@ -206,10 +207,10 @@ class Connection(ServedConnection):
         assert frame is not None
         self._frame = None
         self._frame_have = self._frame_need = 0
-        self._begun_ms = 0
+        self._begun_ms = None
         self._handle(memoryview(frame)[:need])
         # Sessions keep no reference to a request's bytes, so the buffer can serve another one.
-        if len(frame) <= _SPARE_FRAME_BYTES:
+        if len(frame) <= LARGE_REQUEST_BYTES:
             self._server.keep_spare(frame)
 
     def _consume(self, data: memoryview) -> None:
@@ -230,7 +231,7 @@ class Connection(ServedConnection):
             start = position + 4
             if end - start >= length:
                 position = start + length
-                self._begun_ms = 0
+                self._begun_ms = None
                 self._handle(data[start:position])
             elif length + 4 > _SCRATCH_BYTES:
                 self._start_frame(data[start:], length)
@@ -238,7 +239,8 @@ class Connection(ServedConnection):
             else:
                 break
         if position < end and self._session is not None:
-            self._begun_ms = self._begun_ms or self._last_active_ms
+            if self._begun_ms is None:
+                self._begun_ms = self._last_active_ms
             if self._frame is None:
                 self._backlog = bytes(data[position:])
 
@@ -298,9 +300,13 @@ class Connection(ServedConnection):
                 self._transport.close()
 
     def _may_proceed(self, session: Session) -> bool:
-        if self._paused_writing or session.holds_back:
-            return False
-        return session.inflight < self._server.broker.limits.max_inflight_requests
+        limits = self._server.broker.limits
+        return (
+            not self._paused_writing
+            and not session.holds_back
+            and session.inflight < limits.max_inflight_requests
+            and session.waiting_bytes < limits.max_request_bytes
+        )
 
     def _pause_reading(self) -> None:
         if self._reading and self._transport is not None and not self._transport.is_closing():
@@ -309,6 +315,8 @@ class Connection(ServedConnection):
 
     def _ready(self) -> None:
         """The session can take more requests: start with those that wait here."""
+        if self._held_bytes:
+            self._count_input()
         if self._reading or self._session is None or not self._may_proceed(self._session):
             return
         backlog, self._backlog = self._backlog, b""

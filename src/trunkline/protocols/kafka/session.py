@@ -39,13 +39,14 @@ from trunkline.protocols.kafka.context import CloseConnection, Context
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.handlers.api_versions import unsupported_api_versions
 
+LARGE_REQUEST_BYTES = 2 * 1024 * 1024  # above this a request's buffer is not used again
 Buffers = list[bytes | bytearray | memoryview]
 
 
 class _Slot:
     """A response's place in the line. `buffers` is empty for a request that gets no response (acks=0)."""
 
-    __slots__ = ("api_key", "buffers", "close", "held_bytes", "ready", "session", "settled")
+    __slots__ = ("api_key", "buffers", "close", "held_bytes", "ready", "request_bytes", "session", "settled")
 
     def __init__(self, session: Session, api_key: int) -> None:
         self.session = session
@@ -55,6 +56,7 @@ class _Slot:
         self.buffers: Buffers = []
         self.close = False
         self.held_bytes = 0  # of the broker's `unsent_bytes`, while it waits for the responses before it
+        self.request_bytes = 0  # of the session's `waiting_bytes`, until it is answered
 
     def settle(self) -> None:
         """The request has taken effect. May be called more than once, and before it has waited for anything."""
@@ -96,6 +98,9 @@ class Session:
         self._waiting: deque[_Waiting] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.waiting_bytes = (
+            0  # of requests that are large, or had to wait, and are not answered: their buffers live as long
+        )
 
     @property
     def inflight(self) -> int:
@@ -137,6 +142,9 @@ class Session:
             self._fetch_sessions,
             slot.settle,
         )
+        if must_wait or len(frame) > LARGE_REQUEST_BYTES:
+            slot.request_bytes = len(frame)
+            self.waiting_bytes += len(frame)
         self._line.append(slot)
         work = self._answer(slot, header, handler, context, request)
         if must_wait:
@@ -215,6 +223,7 @@ class Session:
     def _finish(self, slot: _Slot, buffers: Buffers) -> None:
         slot.ready = True
         slot.buffers = buffers
+        self.waiting_bytes -= slot.request_bytes
         if self._closed:
             return
         if not slot.settled:
