@@ -18,6 +18,7 @@ SHARED, ORDERED, PROCESSED, REFUSED, BURIED = "shared", "ordered", "processed", 
 TRANSACTED = ("transacted-a", "transacted-b")
 FINISH_SECONDS = 120.0
 COMPETITORS = 3
+QUIET_SECONDS = 0.5
 
 
 class AmqpCampaign(Campaign):
@@ -77,6 +78,10 @@ class AmqpCampaign(Campaign):
         for client in (*self._publishers, *self._takers):
             client.start()
 
+    def stop_sending(self) -> None:
+        for publisher in self._publishers:
+            publisher.finish()
+
     def finish(self) -> None:
         """Let publishers end and consumers get what there is."""
         self._end(self._publishers)
@@ -110,11 +115,12 @@ class AmqpCampaign(Campaign):
         connection = self._connect()
         channel = connection.channel()
         found: list[tuple[int, bool]] = []
-        while True:
-            method, _, body = channel.basic_get(queue, auto_ack=True)
-            if method is None:
-                break
-            found.append((int(body.split(b"|", 1)[0]), method.redelivered))
+        while channel.queue_declare(queue, passive=True).method.message_count:
+            for method, _, body in channel.consume(queue, auto_ack=True, inactivity_timeout=QUIET_SECONDS):
+                if method is None:
+                    break
+                found.append((int(body.split(b"|", 1)[0]), method.redelivered))
+            channel.cancel()
         connection.close()
         return found
 

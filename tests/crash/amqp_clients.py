@@ -25,6 +25,7 @@ RETRY_SECONDS = 0.05
 TICK_SECONDS = 0.005
 BURST_MAX = 40
 UNCONFIRMED_MAX = 500
+BACKLOG_MAX = 3_000  # a publisher waits for consumers that are slower, or they never finish
 SOCKET_SECONDS = 5.0
 LOST = (pika.exceptions.AMQPError, OSError, EOFError, AssertionError)
 
@@ -114,7 +115,9 @@ class Publisher(AmqpThread):
                 padding = b"x" * self.random.choice((0, 10, 100, 1000))
                 channel.basic_publish("", self._queue, b"%d|%s" % (number, padding), PERSISTENT)
             connection.process_data_events(TICK_SECONDS)
-            while len(numbers) > UNCONFIRMED_MAX and not self.finishing:
+            while not self.finishing and (
+                len(numbers) > UNCONFIRMED_MAX or self.ledger.backlog(self._queue) > BACKLOG_MAX
+            ):
                 connection.process_data_events(TICK_SECONDS)
         deadline = time.monotonic() + SOCKET_SECONDS
         while numbers and time.monotonic() < deadline:
@@ -221,11 +224,17 @@ class Rejecter(AmqpThread):
         channel = connection.channel()
         channel.basic_qos(prefetch_count=self.random.randint(5, 60))
         unsettled: list[int] = []
-        channel.basic_consume(self._queue, lambda _channel, method, *_: unsettled.append(method.delivery_tag))
+
+        def take(_channel: Any, method: Any, _properties: Any, body: bytes) -> None:
+            self.ledger.delivered(self._queue, int(body.split(b"|", 1)[0]), method.redelivered, generation)
+            unsettled.append(method.delivery_tag)
+
+        channel.basic_consume(self._queue, take)
         while not self.finishing:
             connection.process_data_events(TICK_SECONDS)
             if unsettled and self.random.random() < 0.5:
                 channel.basic_nack(unsettled[-1], multiple=True, requeue=False)
-                unsettled.clear()
-            elif unsettled:
-                channel.basic_reject(unsettled.pop(0), requeue=False)
+            else:
+                for tag in unsettled:
+                    channel.basic_reject(tag, requeue=False)
+            unsettled.clear()

@@ -95,6 +95,11 @@ class AmqpLedger:
             ledger = self.queues[queue]
             return sorted(number for number in ledger.confirmed if not ledger.delivered[number])
 
+    def backlog(self, queue: str) -> int:
+        """How many more were confirmed than delivered."""
+        ledger = self.queues[queue]
+        return len(ledger.confirmed) - len(ledger.delivered)
+
     def check_delivered(self, queue: str) -> None:
         lost = self.undelivered(queue)
         if lost:

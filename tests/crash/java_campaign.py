@@ -45,9 +45,11 @@ class Biller:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def finish(self) -> None:
+    def stop_sending(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    def finish(self) -> None:
         self._listener.join(FINISH_SECONDS)
         if self._remark != "done":
             self._ledger.complain(f"the Java client did not finish; it said {self._remark!r} last")
@@ -98,6 +100,10 @@ class JavaCampaign(Campaign):
         consumer.close()
         if found < self._promised:
             self.ledger.complain(f"the group is at {found} after a crash; {self._promised} was committed")
+
+    def stop_sending(self) -> None:
+        assert self._biller is not None
+        self._biller.stop_sending()
 
     def finish(self) -> None:
         assert self._biller is not None

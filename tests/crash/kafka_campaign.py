@@ -83,10 +83,12 @@ class KafkaCampaign(Campaign):
         for client in self._clients:
             client.start()
 
-    def finish(self) -> None:
-        """Let every producer deliver, the processor process and the groups read what there is; then stop them."""
+    def stop_sending(self) -> None:
         for producer in self._producers:
             producer.finish()
+
+    def finish(self) -> None:
+        """Let every producer deliver, the processor process and the groups read what there is; then stop them."""
         for producer in self._producers:
             producer.join(FINISH_SECONDS)
         ends = self._ends([ACKS_ONE, ACKS_ALL, ORDERS])

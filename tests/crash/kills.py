@@ -71,6 +71,8 @@ class Kills:
                 if self._complaints():
                     break
             for campaign in self.campaigns:
+                campaign.stop_sending()
+            for campaign in self.campaigns:
                 campaign.finish()
             self.strike()
             for campaign in self.campaigns:
@@ -126,6 +128,10 @@ class Campaign(ABC):
 
     def restarted(self) -> None:  # noqa: B027
         """The next one is up."""
+
+    @abstractmethod
+    def stop_sending(self) -> None:
+        """Nothing new is begun: called for all campaigns before the first must finish."""
 
     @abstractmethod
     def finish(self) -> None:

@@ -49,10 +49,11 @@ class MqttCampaign(Campaign):
             self._publishers[qos] = publisher
             publisher.start()
 
-    def finish(self) -> None:
-        assert self._receiver is not None
+    def stop_sending(self) -> None:
         for publisher in self._publishers.values():
             publisher.finish()
+
+    def finish(self) -> None:
         deadline = time.monotonic() + FINISH_SECONDS
         while not self._complete() and not self.complaints and time.monotonic() < deadline:
             time.sleep(0.05)
