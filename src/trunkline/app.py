@@ -326,7 +326,9 @@ def _settings(config: Config, *, max_open_connections: int) -> BrokerSettings:
             max_connections=config.max_connections,
             max_open_connections=max_open_connections,
             max_request_ms=config.max_request_ms,
-            max_input_bytes=config.max_input_bytes,
+            max_input_bytes=max(
+                config.max_input_bytes, config.max_request_bytes, config.max_message_bytes, config.mqtt_max_packet_bytes
+            ),
             max_idle_ms=config.max_idle_ms,
             max_request_bytes=config.max_request_bytes,
             max_inflight_requests=config.max_in_flight_requests,

@@ -146,7 +146,7 @@ class Config:
     max_idle_ms: int = _setting(600_000, _whole(1_000, _INT_MAX), "How long a connection may be silent before it is closed.")
     max_request_bytes: int = _setting(104_857_600, _whole(1024, _INT_MAX), "Largest request; a larger one closes its connection.")
     max_request_ms: int = _setting(120_000, _whole(1_000, _INT_MAX), "How long a request may take from its first byte to its last; a slower one closes its connection.")
-    max_input_bytes: int = _setting(536_870_912, _whole(1 << 20, 2**63 - 1), "What all clients together may have begun to send and not finished; beyond it the connections that hold most are closed.")
+    max_input_bytes: int = _setting(536_870_912, _whole(1 << 20, 2**63 - 1), "What all clients together may have begun to send and not finished; beyond it the connections that hold most are closed. Always as much as one request or message may have.")
     max_in_flight_requests: int = _setting(100, _whole(1, 100_000), "Requests of one connection that are read ahead of their responses.")
     max_batch_records: int = _setting(500_000, _whole(1, _INT_MAX), "Records of one batch; a larger one is refused (INVALID_RECORD), and passed over where the log holds it already.")
     fetch_max_bytes: int = _setting(57_671_680, _whole(1024, _INT_MAX), "Largest response to one fetch, whatever the client asks for.")
@@ -191,9 +191,6 @@ class Config:
     def __post_init__(self) -> None:
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError("group_min_session_timeout_ms must not be above group_max_session_timeout_ms")
-        for name in ("max_request_bytes", "max_message_bytes", "mqtt_max_packet_bytes"):
-            if getattr(self, name) > self.max_input_bytes:
-                raise ConfigError(f"max_input_bytes must not be below {name}: one of that size could never be received")
         for name, value in self.topic.items():
             try:
                 check_setting(name, value)

@@ -45,7 +45,12 @@ class Listener:
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
             for family, _, _, _, address in dict.fromkeys(found):
-                self._sockets.append(_bound(family, address))
+                try:
+                    sock = socket.socket(family, socket.SOCK_STREAM)
+                except OSError:  # a family of addresses that this machine does without
+                    continue
+                self._sockets.append(sock)
+                _bind(sock, address)
         except OSError:
             self.close()
             raise
@@ -111,19 +116,16 @@ class Listener:
                 self._broker.connections -= 1
 
 
-def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
+def _bind(sock: socket.socket, address: tuple[object, ...]) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)
     except OSError as error:
-        sock.close()
         text = f"error while attempting to bind on address {address!r}: {(error.strerror or str(error)).lower()}"
         raise OSError(error.errno, text) from None
-    return sock
 
 
 def _host(address: tuple[object, ...]) -> str:

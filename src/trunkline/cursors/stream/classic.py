@@ -37,6 +37,7 @@ from trunkline.cursors.stream.classic_member import (
     JoinResult,
     LeavingMember,
     LeftMember,
+    PendingMember,
     SyncResult,
     settle,
     size_of,
@@ -63,7 +64,7 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members = Roster(group_id)
         self._runtime = runtime
-        self._pending_members: dict[str, Timer] = {}  # told an id, not joined yet
+        self._pending_members: dict[str, PendingMember] = {}  # told an id, not joined yet
         self._pending_sync: set[str] = set()
         self._join_timer: Timer | None = None
         self._sync_timer: Timer | None = None
@@ -148,10 +149,11 @@ class ClassicGroup:
                 raise GroupError(
                     GroupErrorName.GROUP_MAX_SIZE_REACHED, "too many members were told an id and did not join"
                 )
-            timers = self._runtime.timers
-            self._pending_members[member_id] = timers.after(
-                request.session_timeout_ms, lambda: self._pending_member_expired(member_id)
-            )
+            expire = partial(self._pending_member_expired, member_id)
+            statement = self._runtime.statement(self.group_id, request.client_host, expire)
+            timer = self._runtime.timers.after(request.session_timeout_ms, expire)
+            self._pending_members[member_id] = PendingMember(timer, statement)
+            statement.has(len(member_id))
             raise GroupError(GroupErrorName.MEMBER_ID_REQUIRED, "join again with this member id", member_id=member_id)
         return self._add(request, member_id)
 
@@ -173,7 +175,7 @@ class ClassicGroup:
     def _add(self, request: JoinRequest, member_id: str) -> asyncio.Future[JoinResult]:
         pending = self._pending_members.pop(member_id, None)
         if pending is not None:
-            pending.cancel()
+            pending.end()
         member = ClassicMember(
             member_id,
             request.group_instance_id,
@@ -469,7 +471,7 @@ class ClassicGroup:
     def _leave_one(self, leaving: LeavingMember) -> GroupErrorName | None:
         pending = self._pending_members.pop(leaving.member_id, None) if leaving.group_instance_id is None else None
         if pending is not None:
-            pending.cancel()
+            pending.end()
             return None
         member_id = leaving.member_id
         if leaving.group_instance_id is not None and not member_id:
@@ -527,7 +529,9 @@ class ClassicGroup:
             self._members_gone()
 
     def _pending_member_expired(self, member_id: str) -> None:
-        if self._pending_members.pop(member_id, None) is not None:
+        pending = self._pending_members.pop(member_id, None)
+        if pending is not None:
+            pending.end()
             self._complete_join_if_all_joined()
 
     def _forget(self, member: ClassicMember) -> None:
@@ -546,8 +550,8 @@ class ClassicGroup:
     def die(self) -> list[JournalRecord]:
         """The group is deleted or becomes one of another type; returns the tombstones to write. Only an empty one dies."""
         assert not self.members
-        for timer in self._pending_members.values():
-            timer.cancel()
+        for pending in self._pending_members.values():
+            pending.end()
         self._pending_members.clear()
         self._cancel_join_timer()
         self._cancel_sync_timer()
@@ -596,7 +600,7 @@ class ClassicGroup:
     def _drop_refused(self, member_id: str) -> None:
         pending = self._pending_members.pop(member_id, None)
         if pending is not None:
-            pending.cancel()
+            pending.end()
         member = self.members.get(member_id)
         if member is not None:
             self._forget(member)

@@ -144,6 +144,17 @@ class ClassicMember:
         )
 
 
+class PendingMember(NamedTuple):
+    """One that was told an id and has not joined with it."""
+
+    timer: Timer
+    statement: Statement
+
+    def end(self) -> None:
+        self.timer.cancel()
+        self.statement.has(0)
+
+
 def size_of(protocols: Sequence[Protocol]) -> int:
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 
