@@ -46,9 +46,8 @@ _LARGE_BUFFER_BYTES = 32 * 1024 * 1024  # the most that glibc takes for M_MMAP_T
 # collection that finds nothing, and takes a third of the start with ten thousand queues.
 _COLLECT_EACH_OBJECTS = 20_000
 _SETTLE_S = 0.5
-_WORKING_FILES = (
-    48  # kept free for what is opened for a moment: snapshots, checkpoints, directories, what the cleaner reads
-)
+# Kept free for what is opened for a moment: snapshots, checkpoints, directories, what the cleaner reads.
+_WORKING_FILES = 48
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 

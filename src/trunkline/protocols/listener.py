@@ -32,6 +32,7 @@ class Listener:
 
     def __init__(self, broker: BrokerCore, make: Callable[[], ServedConnection], refusal: Refusal) -> None:
         self.refused = 0
+        self.arriving = 0  # connections that are accepted, and not yet made
         self._broker = broker
         self._make = make
         self._refusal = refusal
@@ -97,6 +98,7 @@ class Listener:
                 continue
             sock.setblocking(False)
             broker.connections += 1
+            self.arriving += 1
             task = loop.create_task(self._connect(loop, sock))
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
@@ -107,12 +109,14 @@ class Listener:
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         connection = self._make()
+        connection.listener = self
         try:
             await loop.connect_accepted_socket(lambda: connection, sock)
         except OSError as error:  # gone already
             self._broker.complaints.add("accept", "listener", f"a connection was lost at once: {error}")
         finally:
             if not connection.made:
+                self.arriving -= 1
                 self._broker.connections -= 1
 
 
@@ -138,12 +142,13 @@ class ServedConnection(asyncio.BufferedProtocol):
 
     holding = "a connection"
 
-    __slots__ = ("_broker", "_held_bytes", "_transport", "host", "local_host", "made", "port")
+    __slots__ = ("_broker", "_held_bytes", "_transport", "host", "listener", "local_host", "made", "port")
 
     def __init__(self, broker: BrokerCore) -> None:
         self._broker = broker
         self._transport: asyncio.Transport | None = None
         self._held_bytes = 0
+        self.listener: Listener | None = None  # that it came in by
         self.made = False
         self.host = "unknown"
         self.port = 0
@@ -152,6 +157,8 @@ class ServedConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.made = True
+        if self.listener is not None:
+            self.listener.arriving -= 1
         self._transport = transport
         sock = transport.get_extra_info("socket")
         if sock is not None:

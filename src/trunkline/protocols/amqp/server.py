@@ -55,7 +55,8 @@ class AmqpServer:
 
     def _refusal(self) -> str:
         most = self.broker.limits.max_connections
-        return f"max_connections={most} is reached" if len(self.connections) >= most else ""
+        here = len(self.connections) + self._listener.arriving
+        return f"max_connections={most} is reached" if here >= most else ""
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         now_ms = self.broker.clock.monotonic_ms()

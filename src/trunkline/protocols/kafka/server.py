@@ -59,7 +59,8 @@ class KafkaServer:
 
     def _refusal(self) -> str:
         most = self.broker.limits.max_connections
-        return f"max_connections={most} is reached" if len(self.connections) >= most else ""
+        here = len(self.connections) + self._listener.arriving
+        return f"max_connections={most} is reached" if here >= most else ""
 
     def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         limits = self.broker.limits

@@ -141,7 +141,8 @@ class MqttServer:
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def _refusal(self) -> str:
-        if len(self.connections) < self.limits.max_connections:
+        here = len(self.connections) + sum(listener.arriving for listener in self._listeners)
+        if here < self.limits.max_connections:
             return ""
         self.hub.counters.connections_refused += 1
         return f"mqtt_max_connections={self.limits.max_connections} is reached"
