@@ -68,7 +68,7 @@ _MEANING = {
 _HINT = {
     "UNKNOWN_TOPIC_OR_PARTITION": "`trunkline topic list` shows what there is; `trunkline topic create` makes one",
     "TOPIC_ALREADY_EXISTS": "add --if-not-exists to accept that",
-    "INVALID_TOPIC_EXCEPTION": "use 1 to 249 letters, digits, dots, dashes and underscores",
+    "INVALID_TOPIC_EXCEPTION": "use 1 to 249 letters, digits, dots, dashes and underscores; the broker's own topics cannot be changed",
     "INVALID_PARTITIONS": "a topic has at least one partition, and can only grow",
     "INVALID_CONFIG": "`trunkline topic describe NAME --all` shows the names and values of all settings",
     "MESSAGE_TOO_LARGE": "raise the topic's max.message.bytes with `trunkline topic alter --config`",

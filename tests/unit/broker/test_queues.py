@@ -299,11 +299,14 @@ def test_a_queue_shares_no_topic_with_one_whose_name_was_chosen_to_be_its_topic(
     run(check())
 
 
-VHOSTS = st.sampled_from(["/", "secret", "a", "a.b", "", "_", "__topology"])
-PLAIN = st.sampled_from(["pay", "b", "b.c", "a b", "secret.pay", "a.b.c", "__sessions", "_", "", "_topology-0"])
-NAMES = st.one_of(PLAIN, st.builds(topic_name, VHOSTS, PLAIN, st.integers(0, 3)))
+# Few names, so that they often meet: plain ones, and the topics that queues of such names could have.
+VHOSTS = st.sampled_from(["/", "secret"])
+PLAIN = st.sampled_from(["pay", "a b"])
+NAMES = st.one_of(PLAIN, st.builds(topic_name, VHOSTS, PLAIN, st.integers(0, 2)))
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["declare", "declare", "create", "open", "delete"]), VHOSTS, NAMES), max_size=25
+    st.tuples(st.sampled_from(["declare", "declare", "create", "open", "delete"]), VHOSTS, NAMES),
+    min_size=20,
+    max_size=40,
 )
 
 
