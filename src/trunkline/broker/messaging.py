@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from trunkline.broker import refusals
@@ -29,7 +30,7 @@ from trunkline.broker.virtual_host import Queue, VirtualHost
 from trunkline.clock import Clock
 from trunkline.cursors.queue import Message, QueueSettings
 from trunkline.cursors.queue.errors import QueueInUse, QueueLocked, QueueNotEmpty, QueueTopicRefused, TooManyQueues
-from trunkline.log.errors import LogError
+from trunkline.log.errors import LogError, UnknownTopicOrPartition
 from trunkline.log.store import Appended, LogStore
 
 logger = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class Messaging:
         if existing is not None:
             self.check_equivalent(existing, wish, owner)
             return existing
-        try:
+        with _refusals_of(wish.name, vhost):
             declared = await self.queues.declare(
                 wish.name,
                 wish.settings,
@@ -142,12 +143,6 @@ class Messaging:
                 auto_delete=wish.auto_delete,
                 arguments={name: to_json(value) for name, value in (wish.arguments or {}).items()},
             )
-        except QueueLocked:
-            raise refusals.locked(wish.name, vhost.name) from None
-        except QueueTopicRefused as error:
-            raise refusals.precondition(str(error)) from None
-        except TooManyQueues as error:
-            raise Refused(Reason.RESOURCE_ERROR, str(error)) from None
         existing = vhost.queues.get(wish.name)
         if existing is not None:  # another connection declared it meanwhile
             self.check_equivalent(existing, wish, owner)
@@ -156,22 +151,16 @@ class Messaging:
 
     def check_openable(self, vhost: VirtualHost, name: str) -> None:
         """Refused unless a topic of that name, which is no queue's yet, can be worked off as a queue."""
-        try:
+        with _refusals_of(name, vhost):
             if not self.queues.may_open(name, vhost.name):
                 raise refusals.not_found("queue", name, vhost.name)
-        except TopicForbidden as error:
-            raise refusals.access_refused(str(error)) from None
-        except QueueTopicRefused as error:
-            raise refusals.precondition(str(error)) from None
 
     async def open_queue(self, vhost: VirtualHost, name: str) -> Queue:
         """The queue on a topic that another protocol made. Its records stay in the topic when they are settled."""
-        found = vhost.queues.get(name)
-        if found is not None:  # another connection opened it meanwhile
-            return found
         self.check_openable(vhost, name)
-        declared = await self.queues.open_topic_as_queue(name)
-        found = vhost.queues.get(name)
+        with _refusals_of(name, vhost):
+            declared = await self.queues.open_topic_as_queue(name)
+        found = vhost.queues.get(name)  # another connection may have opened it meanwhile
         return found if found is not None else self._add(vhost, declared, declared_durable=True)
 
     def check_owner(self, queue: Queue, owner: object) -> None:
@@ -258,6 +247,23 @@ class Messaging:
             logger.warning("publications wait: %s" if reason else "publications go on", *([reason] if reason else []))
             for tell in self.on_blocked:
                 tell(reason)
+
+
+@contextmanager
+def _refusals_of(name: str, vhost: VirtualHost) -> Iterator[None]:
+    """What the registry of queues refuses, as a refusal that protocols can tell."""
+    try:
+        yield
+    except QueueLocked:
+        raise refusals.locked(name, vhost.name) from None
+    except QueueTopicRefused as error:
+        raise refusals.precondition(str(error)) from None
+    except TopicForbidden as error:
+        raise refusals.access_refused(str(error)) from None
+    except UnknownTopicOrPartition:
+        raise refusals.not_found("queue", name, vhost.name) from None
+    except TooManyQueues as error:
+        raise Refused(Reason.RESOURCE_ERROR, str(error)) from None
 
 
 async def _reported(recorded: asyncio.Future[Appended], name: str) -> None:

@@ -372,15 +372,17 @@ class Queues:
 
     async def open_topic_as_queue(self, topic: str, settings: QueueSettings | None = None) -> DeclaredQueue:
         """The queue of "/" on a topic that a Kafka client made; declared, durably, if it is not one yet."""
-        found = self._queues.get((DEFAULT_VHOST, topic))
-        if found is not None:
-            return found
         if not self.may_open(topic):
             raise UnknownTopicOrPartition(f"there is no topic {topic!r} that is no queue's")
         return await self.declare(topic, settings or QueueSettings(retain=True))
 
     def may_open(self, topic: str, vhost: str = DEFAULT_VHOST) -> bool:
-        """Whether there is a topic of that name for a queue of that name to be declared on. Raises if none can be."""
+        """Whether there is a topic of that name for a queue of that name to be declared on. Raises if none can be.
+
+        Also if there is the queue already, or it is being declared.
+        """
+        if (vhost, topic) in self._queues or (vhost, topic) in self._declaring:
+            return True
         if vhost == DEFAULT_VHOST:
             guard.check(Operation.OPEN_AS_QUEUE, topic)
         info = self._store.topic(topic)

@@ -64,6 +64,25 @@ def test_queues_are_loaded_for_their_listeners_or_because_the_log_has_some(tmp_p
     asyncio.run(test())
 
 
+def test_a_topic_is_opened_once_by_who_name_it_at_the_same_time(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as core:
+            _, vhost = of(core)
+            await core.create_topic("events", 1)
+
+            async def open_it() -> Queue:
+                core.messaging.check_openable(vhost, "events")
+                return await core.messaging.open_queue(vhost, "events")
+
+            first = asyncio.create_task(open_it())
+            await asyncio.sleep(0)
+            found = await asyncio.gather(first, open_it(), open_it())
+            assert len({id(queue) for queue in found}) == 1
+            assert found[0] is vhost.queues["events"]
+
+    asyncio.run(test())
+
+
 def test_what_is_durable_is_there_after_a_restart_and_nothing_else(tmp_path: Path) -> None:
     async def test() -> None:
         async with opened(tmp_path) as core:

@@ -262,6 +262,8 @@ def _with_queue(channel: Channel, name: str, work: Callable[[Queue], Later], *, 
 
     async def opened() -> None:
         found = await session.service.messaging.open_queue(vhost, name)
+        if owner_only:
+            session.service.messaging.check_owner(found, session)
         later = work(found)
         if later is not None:
             await later
