@@ -57,7 +57,8 @@ def described(wire: Pipeline, kind: int, name: str) -> Any:
 
 
 def value(wire: Pipeline, kind: int, name: str, setting: str) -> str | None:
-    return {entry.name: entry.value for entry in described(wire, kind, name).configs}[setting]
+    shown: dict[str, str | None] = {entry.name: entry.value for entry in described(wire, kind, name).configs}
+    return shown[setting]
 
 
 def test_success_comes_without_a_message(wire: Pipeline, unique: Unique) -> None:
@@ -125,6 +126,17 @@ def test_the_broker_shows_what_tools_look_for(wire: Pipeline) -> None:
                  "transaction.state.log.replication.factor", "group.consumer.session.timeout.ms", "log.retention.hours",
                  "listeners", "num.partitions", "min.insync.replicas", "message.max.bytes"):  # fmt: skip
         assert shown[name], name
+
+
+def test_throttles_come_and_go(wire: Pipeline) -> None:
+    for setting in ("leader.replication.throttled.rate", "follower.replication.throttled.rate"):
+        assert alter(wire, BROKER, "1", setting, "1000").error_code == 0
+        assert alter(wire, BROKER, "1", setting, None, DELETE).error_code == 0
+
+
+@pytest.mark.ours_only("an Apache Kafka lets some be changed")
+def test_the_brokers_own_settings_cannot_be_set(wire: Pipeline) -> None:
+    assert alter(wire, BROKER, "1", "num.partitions", "9").error_code == ErrorCode.INVALID_CONFIG
 
 
 # -- groups ------------------------------------------------------------------------------------------------------

@@ -68,6 +68,14 @@ _BROKER_NAMES = {
     "segment.ms": "log.roll.ms",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
+# What kafka-reassign-partitions sets on a broker and takes back.
+_THROTTLES = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
 # Settings that only topics have.
 _OF_TOPICS_ONLY = frozenset(
     {
@@ -295,12 +303,19 @@ async def _edit_resource(context: Context, resource: incremental.AlterConfigsRes
         await edit_group(context, resource.resource_name, resource.configs, validate_only=validate_only)
     elif resource.resource_type == BROKER_LOGGER:
         edit_loggers(context, resource.resource_name, resource.configs, validate_only=validate_only)
+    elif resource.resource_type == BROKER and all(map(_changes_nothing, resource.configs)):
+        _check_broker(context, resource.resource_name)
     else:
         info = _alterable(context, resource.resource_type, resource.resource_name)
         overrides = dict(info.config.overrides)
         for setting in resource.configs:
             _edit(info.config, overrides, setting)
         await _apply(context, info, overrides, validate_only=validate_only)
+
+
+def _changes_nothing(setting: incremental.AlterableConfig) -> bool:
+    """Whether a broker's setting is taken: nothing set over the protocol can be deleted, nothing replicated throttled."""
+    return setting.config_operation == OP_DELETE or setting.name in _THROTTLES
 
 
 def _edit(config: TopicConfig, overrides: dict[str, str], setting: incremental.AlterableConfig) -> None:
