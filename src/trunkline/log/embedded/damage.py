@@ -117,14 +117,16 @@ def examine(
     gaps: bool,
     floor: int = 0,
     aborted: Sequence[AbortedEntry] = (),
+    zeros: bool = False,
 ) -> Examination:
     """Look at every byte of a segment.
 
     `limit` is the base offset of the next segment, None for the last one. With `gaps`, offsets may be missing, as after
     compaction. `floor` is an offset that the log had reached for certain. `aborted` is what the aborted index says.
+    Zeros at the end are no damage, unless `zeros` says so: of a segment that was closed and cut to its batches.
     """
     bound = base_offset + MAX_RELATIVE_OFFSET + 1 if limit is None else limit
-    whole, broken = _walk(fd, size, base_offset, bound)
+    whole, broken = _walk(fd, size, base_offset, bound, zeros=zeros)
     placed = _place(whole, broken, base_offset, limit, gaps=gaps)
     bad = _joined(
         broken
@@ -244,8 +246,8 @@ def _empty_batch(first: int, last: int) -> bytes:
 # -- whole batches ---------------------------------------------------------------------------------------------------
 
 
-def _walk(fd: int, size: int, base_offset: int, bound: int) -> tuple[list[_Whole], list[_Broken]]:
-    """The batches that match their CRC, and what lies between them. Zeros at the end are neither."""
+def _walk(fd: int, size: int, base_offset: int, bound: int, *, zeros: bool) -> tuple[list[_Whole], list[_Broken]]:
+    """The batches that match their CRC, and what lies between them. Zeros at the end are neither unless `zeros`."""
     whole: list[_Whole] = []
     broken: list[_Broken] = []
     begin = 0
@@ -265,6 +267,8 @@ def _walk(fd: int, size: int, base_offset: int, bound: int) -> tuple[list[_Whole
             break
         except TornLog as torn:
             if only_zeros(fd, torn.position, size):
+                if zeros:
+                    broken.append(_Broken(torn.position, size, "zeros where batches were"))
                 break
             begin = _next_whole(fd, torn.position, size, base_offset, bound)
             broken.append(_Broken(torn.position, begin, torn.reason))

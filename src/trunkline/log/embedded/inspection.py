@@ -144,6 +144,8 @@ def _inspect_partition(folder: str, mark: PartitionMark, *, compacted: bool, pro
                 None if last else segments[number + 1].base_offset,
                 gaps=gaps,
                 floor=mark.recovery_point if last else 0,
+                # A power cut may leave zeros in a segment that was closed just before it.
+                zeros=not last and segments[number + 1].base_offset < mark.recovery_point,
             )
             for damage in found.damages:
                 yield Finding(segment.log_path, damage.position, str(damage).partition(": ")[2])

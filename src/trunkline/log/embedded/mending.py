@@ -90,7 +90,7 @@ def _prepare(segment: Segment, limit: int, gaps: bool) -> tuple[Examination, lis
     fd = os.open(segment.log_path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
-        found = examine(fd, size, segment.base_offset, limit, gaps=gaps, aborted=segment.aborted)
+        found = examine(fd, size, segment.base_offset, limit, gaps=gaps, aborted=segment.aborted, zeros=True)
         if not found.damages:
             return found, []
         aside = set_aside(segment.log_path, fd, found)

@@ -281,6 +281,7 @@ def mend_segment(partition: Partition, path: str) -> bool:
         gaps=partition.may_have_gaps(segment),
         floor=partition.recovery_point if last else 0,
         aborted=segment.aborted,
+        zeros=not last,
     )
     if not found.damages:
         return False
