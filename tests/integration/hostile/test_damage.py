@@ -5,23 +5,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioPartition
+from click.testing import CliRunner
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import Phase, given, settings
+from kafka import KafkaConsumer
+from kafka import TopicPartition as PythonPartition
 
 import trunkline
 from tests.harm import Harm, do_harm, harms
 from tests.integration.kafka.deliveries import deliver
+from tests.integration.kafka.settings import aiokafka_consumer
 from tests.integration.mqtt.wire import Wire
 from tests.integration.waiting import DEADLINE_SECONDS, wait_until
+from trunkline.cli.main import cli
 
 pytestmark = [pytest.mark.ours_only("damages our own files"), pytest.mark.xdist_group("hostile damage")]
 
@@ -206,3 +215,63 @@ def test_a_damaged_state_topic_names_itself_and_the_rest_is_served(
     assert any(f"{topic}-0" in text and (str(log) in text or str(log.parent) in text) for text in told), told
     assert any("missing" in text for text in told), told
     assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("library", ["confluent-kafka", "aiokafka", "kafka-python"])
+def test_consumers_of_a_repaired_topic_go_on_behind_what_is_missing(
+    healthy: Path, tmp_path: Path, library: str
+) -> None:
+    """In the middle, at the start of a segment, and where the log ends."""
+    data = tmp_path / "data"
+    shutil.copytree(healthy, data)
+    (data / ".clean_shutdown").unlink()
+    files = sorted(path.relative_to(data) for path in (data / "orders-0").glob("*.log"))
+    assert len(files) > 2
+    do_harm(data, files, Harm("garbage", 0, 0.5, 40, 0x55))
+    do_harm(data, files, Harm("garbage", 1, 0.0, 40, 0x55))
+    do_harm(data, files, Harm("cut", len(files) - 1, 0.5, 1, 1))
+    repaired = CliRunner().invoke(cli, ["log", "repair", str(data)])
+    assert repaired.exit_code == 0, repaired.output
+    with trunkline.run(data, topic=SMALL) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+        expected = {value_of("orders", number) for number in range(COUNT)} | {b"after"}
+        deliver(producer, "orders", [b"after"])
+        found = READERS[library](broker)
+        assert found[-1] == b"after"
+        assert len(found) == len(set(found))
+        assert len(expected) // 2 < len(found) < len(expected)
+        assert set(found) <= expected
+
+
+def read_with_aiokafka(broker: trunkline.Broker) -> list[bytes]:
+    async def main() -> list[bytes]:
+        async with AIOKafkaConsumer(**aiokafka_consumer(broker.bootstrap, "a")) as consumer:
+            consumer.assign([AioPartition("orders", 0)])
+            await consumer.seek_to_beginning()
+            found: list[bytes] = []
+            while not found or found[-1] != b"after":
+                found.append((await asyncio.wait_for(consumer.getone(), DEADLINE_SECONDS)).value)
+            return found
+
+    return asyncio.run(main())
+
+
+def read_with_kafka_python(broker: trunkline.Broker) -> list[bytes]:
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=int(DEADLINE_SECONDS * 1000))
+    partition = PythonPartition("orders", 0)
+    consumer.assign([partition])
+    consumer.seek(partition, 0)
+    found: list[bytes] = []
+    for message in consumer:
+        found.append(message.value)
+        if message.value == b"after":
+            break
+    consumer.close()
+    return found
+
+
+READERS: Mapping[str, Callable[[trunkline.Broker], list[bytes]]] = {
+    "confluent-kafka": lambda broker: read_topic(broker, "orders"),
+    "aiokafka": read_with_aiokafka,
+    "kafka-python": read_with_kafka_python,
+}
