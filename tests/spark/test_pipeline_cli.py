@@ -134,6 +134,7 @@ def test_a_topic_is_archived_by_one_command(commands: Commands, client: Client, 
         "topic", "archive", topic, "--to", str(tmp_path / "lake"), "--schema", "json", "--once", "--json",
         "--bootstrap", commands.bootstrap, *QUICK,
     )  # fmt: skip
-    assert json.loads(told)[0]["rows"] == 10
+    (query,) = json.loads(told)
+    assert (query["read"], query["written"]) == (10, 10)
     table = ds.dataset(tmp_path / "lake", partitioning="hive").to_table()
     assert sorted(table["id"].to_pylist()) == list(range(10))

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from tests.integration.server import ServerProcess
 from tests.spark.running_pipelines import Runs, fill, records
 from trunkline.client.client import Client
+from trunkline.pipeline.progress import Totals
 
 Unique = Callable[[str], str]
 ORDERS = "id BIGINT NOT NULL, customer STRING, amount DOUBLE"
@@ -29,9 +30,17 @@ def orders(count: int) -> list[dict[str, object]]:
 
 def test_sql_takes_a_topic_to_a_derived_topic_and_a_table(runs: Runs, client: Client, unique: Unique) -> None:
     topic, derived = unique("orders"), unique("large")
-    fill(client, topic, orders(20))
+    fill(client, topic, [*orders(20), b"malformed"])
     pipeline = runs.define(
-        source=[{"name": "orders", "topics": [topic], "format": "json", "schema": ORDERS}],
+        source=[
+            {
+                "name": "orders",
+                "topics": [topic],
+                "format": "json",
+                "schema": ORDERS,
+                "options": {"maxOffsetsPerTrigger": "6"},
+            }
+        ],
         transformation=[{"name": "large", "sql": "SELECT id, customer, amount FROM orders WHERE amount >= 15"}],
         sink=[{"kind": "topic", "topic": derived, "key": "customer"}, {"kind": "parquet", "path": "table"}],
     )
@@ -46,10 +55,15 @@ def test_sql_takes_a_topic_to_a_derived_topic_and_a_table(runs: Runs, client: Cl
         "table": "finished",
         "dead-letters.orders": "finished",
     }
-    assert reports[0].rows == 20
+    # In several batches, and each record and row counted once; malformed ones by the letters.
+    assert all(item.batch and item.batch >= 3 for item in reports)
+    assert [(item.read, item.written) for item in reports] == [(21, 10), (21, 10), (21, 1)]
+    kept = runs.home(pipeline).version(1).progress()["queries"]
+    assert kept == [item.to_json() for item in reports]
+    assert Totals.of(item.to_json() for item in reports) == Totals(read=21, written=20, dead_letters=1, lag=0)
 
     fill(client, topic, [{"id": 100, "customer": "c9", "amount": 99.0}])
-    runs.once(pipeline)
+    assert [(item.read, item.written) for item in runs.once(pipeline)] == [(1, 1), (1, 1), (1, 0)]
     assert len(records(client, derived)) == 11
     assert runs.spark.read.parquet(str(runs.directory / "table")).count() == 11
 

@@ -1,4 +1,4 @@
-"""`trunkline pipeline`: run, list, status, stop, replay.
+"""`trunkline pipeline`: run, list, status, stop, remove, replay.
 
 There is no daemon: a pipeline is the process of `run`, and the others read and write its state directory.
 """
@@ -28,6 +28,8 @@ from trunkline.clock import SystemClock
 from trunkline.pipeline import application
 from trunkline.pipeline.definition import VERSION, DefinitionError, ParquetSink, Pipeline
 from trunkline.pipeline.home import Home, PipelineHome, VersionHome
+from trunkline.pipeline.home import Json as Stored
+from trunkline.pipeline.progress import DIED, RUNNING, Totals, after_its_process
 
 POLL_S = 0.1
 
@@ -115,9 +117,13 @@ def list_pipelines(home: Home, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    columns = ("pipeline", "state", "version", "pid", "records", "lag", "file")
+    columns = ("pipeline", "state", "version", "pid", "read", "written", "dead_letters", "lag", "file")
     rows = [tuple(_cell(item[name]) for name in columns) for item in found]
-    print_table(columns, rows, empty="no pipeline has run yet; `trunkline pipeline run FILE` runs one")
+    print_table(
+        [name.replace("_", " ") for name in columns],
+        rows,
+        empty="no pipeline has run yet; `trunkline pipeline run FILE` runs one",
+    )
 
 
 @pipeline.command
@@ -132,17 +138,16 @@ def status(pipeline_name: str, home: Home, as_json: bool) -> None:
     """
     with explained():
         found = _known(home, pipeline_name)
+        queries = _queries(found)
         summary = _summary(found)
-        queries = found.version(found.current()).progress().get("queries", [])
-    assert isinstance(queries, list)
     if as_json:
         print_json({**summary, "queries": queries})
         return
     click.echo(f"{found.name}  {summary['state']}, version {summary['version']}, process {summary['pid'] or '-'}")
     if summary["error"]:
         click.echo(f"{click.style('error:', fg='red', bold=True)} {summary['error']}")
-    columns = ("query", "target", "state", "batch", "rows", "rows_per_second", "lag", "batch_ms", "restarts")
-    rows = [tuple(_cell(item.get(name)) for name in columns) for item in queries if isinstance(item, dict)]
+    columns = ("query", "target", "state", "batch", "read", "written", "rows_per_second", "lag", "batch_ms", "restarts")
+    rows = [tuple(_cell(item.get(name)) for name in columns) for item in queries]
     print_table([name.replace("_", " ") for name in columns], rows)
 
 
@@ -174,6 +179,33 @@ def stop(pipeline_name: str, timeout_s: float, kill: bool, home: Home, as_json: 
         print_json({"pipeline": pipeline_name, "stopped": bool(running)})
     else:
         remark(f"stopped {pipeline_name}" if running else f"{pipeline_name} is not running")
+
+
+@pipeline.command
+@click.argument("pipeline_name", metavar="NAME")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@state_option
+@json_option
+def remove(pipeline_name: str, yes: bool, home: Home, as_json: bool) -> None:
+    """Forget a pipeline that does not run: its checkpoints, inferred schemas and progress.
+
+    What it wrote stays, and so do checkpoints that its file keeps elsewhere. Run again, it begins from the start.
+
+    \b
+    trunkline pipeline remove orders
+    trunkline pipeline remove orders --yes
+    """
+    with explained():
+        found = _known(home, pipeline_name)
+        if any(version.running() for version in found.versions()):
+            raise CommandError(f"{pipeline_name} is running", f"`trunkline pipeline stop {pipeline_name}` stops it")
+        if not yes:
+            click.confirm(f"Remove {pipeline_name} and its checkpoints in {found.directory}?", abort=True, err=True)
+        found.remove()
+    if as_json:
+        print_json({"pipeline": pipeline_name, "removed": True})
+    else:
+        remark(f"removed {pipeline_name}")
 
 
 def _stop(version: VersionHome, timeout_s: float, *, kill: bool = False) -> None:
@@ -227,30 +259,37 @@ def _check_replay(definition: Pipeline, append: bool) -> None:
             )
 
 
+def _queries(found: PipelineHome) -> list[dict[str, Stored]]:
+    """What the queries of the current version last said, as it is now."""
+    version = found.version(found.current())
+    said = version.progress().get("queries")
+    queries = [item for item in said if isinstance(item, dict)] if isinstance(said, list) else []
+    return queries if version.running() else after_its_process(queries)
+
+
 def _summary(found: PipelineHome) -> dict[str, Json]:
     version = found.version(found.current())
     progress = version.progress()
     running = version.running()
-    state = progress.get("state", "starting" if running else "never ran")
-    if state == "running" and not running:
-        state = "died"
-    queries = [item for item in _list(progress.get("queries")) if isinstance(item, dict)]
-    lags = [item["lag"] for item in queries if isinstance(item.get("lag"), int)]
+    state = progress.get("state", "never ran")
+    if running and progress.get("pid") != version.pid():
+        state = "starting"  # what is on disk is of the run before
+    elif state == RUNNING and not running:
+        state = DIED
+    totals = Totals.of(_queries(found))
     return {
         "pipeline": found.name,
         "state": state,
         "version": version.number,
         "pid": version.pid() if running else None,
-        "records": sum(rows for item in queries if isinstance(rows := item.get("rows"), int)),
-        "lag": max((lag for lag in lags if isinstance(lag, int)), default=None),
+        "read": totals.read,
+        "written": totals.written,
+        "dead_letters": totals.dead_letters,
+        "lag": totals.lag,
         "updated_ms": progress.get("updated_ms"),
         "error": progress.get("error"),
         "file": found.file(),
     }
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _cell(value: object) -> Cell:

@@ -26,7 +26,7 @@ from trunkline.cli.output import print_json, remark
 from trunkline.clock import Clock, SystemClock
 from trunkline.pipeline.definition import DefinitionError, Pipeline
 from trunkline.pipeline.home import Home, HomeError, VersionHome, default_home
-from trunkline.pipeline.progress import QueryProgress
+from trunkline.pipeline.progress import QueryProgress, Totals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,8 +161,11 @@ def execute(
     if options.as_json:
         print_json([item.to_json() for item in reports])
     else:
-        rows = ", ".join(f"{item.rows:,} to {item.target}" for item in reports)
-        remark(f"{'stopped' if stopped else 'finished'} {pipeline.name}, version {home.number}; records read: {rows}")
+        read = Totals.of(item.to_json() for item in reports).read or 0
+        remark(
+            f"{'stopped' if stopped else 'finished'} {pipeline.name}, version {home.number}: "
+            f"{read:,} records read; written: {', '.join(_outcome(item) for item in reports)}"
+        )
     return bool(stopped)
 
 
@@ -228,7 +231,7 @@ class Display:
         table = Table(title=self._name, title_justify="left")
         for name in ("query", "to", "state"):
             table.add_column(name)
-        for name in ("batch", "records", "records/s", "lag", "batch ms"):
+        for name in ("batch", "read", "written", "records/s", "lag", "batch ms"):
             table.add_column(name, justify="right")
         for item in queries:
             colour = {"failed": "red", "retrying": "yellow", "running": "green"}.get(item.state, "")
@@ -238,7 +241,8 @@ class Display:
                 item.target,
                 f"{state}: {item.error}" if item.error else state,
                 _number(item.batch),
-                f"{item.rows:,}",
+                f"{item.read:,}",
+                f"{item.written:,}",
                 f"{item.rows_per_second:,.0f}",
                 _number(item.lag),
                 _number(item.batch_ms),
@@ -250,6 +254,12 @@ def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
+def _outcome(item: QueryProgress) -> str:
+    what = f"{item.written:,} dead letters" if item.dead_letters else f"{item.written:,}"
+    return f"{what} to {item.target}"
+
+
 def _line(item: QueryProgress) -> str:
-    text = f"{item.name}: {item.state}, {item.rows:,} records, {item.rows_per_second:,.0f}/s, lag {_number(item.lag)}"
-    return f"{text}, batch {_number(item.batch_ms)} ms" + (f" ({item.error})" if item.error else "")
+    text = f"{item.name}: {item.state}, {item.read:,} read, {item.written:,} written"
+    text += f", {item.rows_per_second:,.0f}/s, lag {_number(item.lag)}, batch {_number(item.batch_ms)} ms"
+    return text + (f" ({item.error})" if item.error else "")

@@ -58,11 +58,13 @@ class VersionHome:
         """Hold the lock for as long as the version runs; HomeError if another process does."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with open(self.directory / "run.lock", "a") as file:
+            name = self.directory.parent.name
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                name = self.directory.parent.name
                 raise HomeError(f"pipeline {name} is running already, as process {self.pid()}") from None
+            if not os.path.exists(file.name) or not os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
+                raise HomeError(f"pipeline {name} was removed at this moment; start it again")
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -144,12 +146,21 @@ class PipelineHome:
             raise HomeError(f"version {number} of {self.name} is in use")
         shutil.rmtree(self.version(number).directory, ignore_errors=True)
 
+    def remove(self) -> None:
+        """Forget the pipeline: checkpoints, schemas, progress. HomeError while one of its versions runs."""
+        with contextlib.ExitStack() as held:
+            for version in self.versions():
+                held.enter_context(version.locked())
+            shutil.rmtree(self.directory)
+
 
 @dataclass(frozen=True)
 class Home:
     directory: Path
 
     def pipeline(self, name: str) -> PipelineHome:
+        if name in {"", ".", ".."} or "/" in name:
+            raise HomeError(f"{name!r} is no name of a pipeline")
         return PipelineHome(self.directory / name)
 
     def pipelines(self) -> list[PipelineHome]:

@@ -124,7 +124,7 @@ class Runner:
                     # A query that does not end in time ends with the process; its checkpoint is whole either way.
                     with contextlib.suppress(PySparkException):
                         item.query.stop()
-                if item.progress.state in {states.RUNNING, states.WAITING, states.RETRYING}:
+                if item.progress.state in states.UNFINISHED:
                     item.progress.state = outcome if outcome != states.FAILED else states.STOPPED
             self._note(reports, outcome, error)
             self.observe(reports)
@@ -136,7 +136,7 @@ class Runner:
             setting = self._setting(self.pipeline.query_of(sink), sink)
             found.append(
                 _Running(
-                    QueryProgress(setting.query, setting.filled(sink.target)),
+                    QueryProgress(setting.query, setting.filled(sink.target), self.pipeline.sources),
                     lambda sink=sink, setting=setting: sinks.start(  # type: ignore[misc]
                         views.rows(self.pipeline.view_of(sink), sinks.batch_limit(sink)), sink, setting
                     ),
@@ -156,7 +156,7 @@ class Runner:
             assert malformed is not None
             return sinks.start(as_records(malformed, self.pipeline.name), sink, setting)
 
-        return _Running(QueryProgress(sink.name, sink.topic), start)
+        return _Running(QueryProgress(sink.name, sink.topic, (source,), dead_letters=True), start)
 
     def _setting(self, query: str, sink: Sink) -> sinks.Setting:
         place = self.pipeline.checkpoints

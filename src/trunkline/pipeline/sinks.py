@@ -42,6 +42,7 @@ from trunkline.pipeline.definition import (
 from trunkline.pipeline.jdbc import JdbcWriter
 from trunkline.pipeline.lake import DeltaWriter, IcebergWriter, TableWriter
 from trunkline.pipeline.postgresql import PostgresqlWriter
+from trunkline.pipeline.progress import OBSERVED, OBSERVED_ROWS
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,16 @@ def batch_limit(sink: Sink) -> Mapping[str, str]:
 
 def start(frame: DataFrame, sink: Sink, setting: Setting) -> StreamingQuery:
     """Start the query; DefinitionError where Spark says that the view cannot be written so."""
-    writer = frame.writeStream
     if isinstance(sink, TopicSink):
         writer = _topic(frame, sink, setting)
     elif isinstance(sink, ParquetSink):
         path = setting.path(sink.path)
         file_sink.prepare(path, new_checkpoint=_is_new(setting.checkpoint))
-        writer = writer.format("parquet").option("path", path)
+        writer = _counted(frame).writeStream.format("parquet").option("path", path)
         if sink.partition_by:
             writer = writer.partitionBy(*sink.partition_by)
     else:
-        writer = writer.foreachBatch(_each_batch(sink, setting))
+        writer = _counted(frame).writeStream.foreachBatch(_each_batch(sink, setting))
     mode = {UPSERT: "update"}.get(sink.mode, sink.mode)
     writer = writer.outputMode(mode).queryName(setting.query).option("checkpointLocation", setting.checkpoint)
     if setting.once:
@@ -99,6 +99,11 @@ def start(frame: DataFrame, sink: Sink, setting: Setting) -> StreamingQuery:
     except AnalysisException as error:
         first = next((line for line in str(error).splitlines() if line.strip()), "")
         raise DefinitionError(f"sink {setting.query!r}: {first}") from error
+
+
+def _counted(frame: DataFrame) -> DataFrame:
+    """Spark counts what a topic takes, but not what files and `foreachBatch` do."""
+    return frame.observe(OBSERVED, F.count(F.lit(1)).alias(OBSERVED_ROWS))
 
 
 def _topic(frame: DataFrame, sink: TopicSink, setting: Setting) -> DataStreamWriter:

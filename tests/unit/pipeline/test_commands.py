@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trunkline.cli.main import cli
-from trunkline.pipeline.home import Home
+from trunkline.pipeline.home import Home, PipelineHome
 from trunkline.pipeline.progress import QueryProgress
 
 PIPELINE = """
@@ -44,26 +44,66 @@ def trunkline(*arguments: str) -> Result:
     return CliRunner().invoke(cli, list(arguments), prog_name="trunkline")
 
 
+def keep(home: PipelineHome, state: str, *queries: QueryProgress, pid: int = 1) -> None:
+    home.keep(version=2, file="/x/orders.toml")
+    home.version(2).write_progress(
+        {"pid": pid, "state": state, "error": None, "queries": [query.to_json() for query in queries]}
+    )
+
+
+def out_and_letters(state: str) -> tuple[QueryProgress, QueryProgress]:
+    return (
+        QueryProgress("out", "out", state=state, batch=3, read_by_source={"orders": 40}, written=38, lag=2),
+        QueryProgress(
+            "dead", "dead", dead_letters=True, state=state, batch=3, read_by_source={"orders": 40}, written=2, lag=0
+        ),
+    )
+
+
 def test_pipelines_that_ran_are_listed_with_how_they_are(tmp_path: Path) -> None:
     state = ("--state", str(tmp_path))
     assert trunkline("pipeline", "list", *state).exit_code == 0
-    home = Home(tmp_path).pipeline("orders")
-    home.keep(version=2, file="/x/orders.toml")
-    query = QueryProgress("out", "out", state="finished", batch=3, rows=40, lag=2)
-    home.version(2).write_progress({"pid": 1, "state": "finished", "error": None, "queries": [query.to_json()]})
+    keep(Home(tmp_path).pipeline("orders"), "finished", *out_and_letters("finished"))
     (listed,) = json.loads(trunkline("pipeline", "list", "--json", *state).stdout)
-    assert (listed["state"], listed["version"], listed["pid"], listed["records"], listed["lag"]) == (
-        "finished",
-        2,
-        None,
-        40,
-        2,
+    expected = {"state": "finished", "version": 2, "pid": None, "read": 40, "written": 38, "dead_letters": 2, "lag": 2}
+    assert {name: listed[name] for name in expected} == expected
+    shown = json.loads(trunkline("pipeline", "status", "orders", "--json", *state).stdout)
+    assert {name: shown[name] for name in expected} == expected
+    assert [(item["read"], item["written"]) for item in shown["queries"]] == [(40, 38), (40, 2)]
+    table = trunkline("pipeline", "status", "orders", *state).stdout
+    assert "orders  finished, version 2" in table
+    assert [line.split()[4:6] for line in table.splitlines()[-2:]] == [["40", "38"], ["40", "2"]]
+    assert trunkline("pipeline", "list", *state).stdout.splitlines()[-1].split()[4:8] == ["40", "38", "2", "2"]
+
+
+def test_the_queries_of_a_pipeline_that_died_died_too(tmp_path: Path) -> None:
+    keep(Home(tmp_path).pipeline("orders"), "running", *out_and_letters("running"))
+    shown = json.loads(trunkline("pipeline", "status", "orders", "--json", "--state", str(tmp_path)).stdout)
+    assert [shown["state"], *(item["state"] for item in shown["queries"])] == ["died"] * 3
+    assert "running" not in trunkline("pipeline", "status", "orders", "--state", str(tmp_path)).stdout
+    (listed,) = json.loads(trunkline("pipeline", "list", "--json", "--state", str(tmp_path)).stdout)
+    assert listed["state"] == "died"
+
+
+def test_a_pipeline_that_does_not_run_can_be_removed(tmp_path: Path) -> None:
+    home = Home(tmp_path).pipeline("orders")
+    keep(home, "failed", *out_and_letters("failed"))
+    remove = ("pipeline", "remove", "orders", "--state", str(tmp_path))
+    with home.version(2).locked():
+        refused = trunkline(*remove, "--yes")
+    assert (refused.exit_code, "orders is running" in refused.stderr, "pipeline stop" in refused.stderr) == (
+        1,
+        True,
+        True,
     )
-    shown = trunkline("pipeline", "status", "orders", *state)
-    assert "orders  finished, version 2" in shown.stdout
-    assert "40" in shown.stdout
-    home.version(2).write_progress({"pid": 1, "state": "running", "error": None, "queries": []})
-    assert json.loads(trunkline("pipeline", "list", "--json", *state).stdout)[0]["state"] == "died"
+    unsure = CliRunner().invoke(cli, list(remove), input="n\n")
+    assert (unsure.exit_code, home.exists()) == (1, True)
+    assert trunkline(*remove, "--yes").exit_code == 0
+    assert not home.directory.exists()
+    again = trunkline(*remove, "--yes")
+    assert (again.exit_code, "there is no pipeline orders" in again.stderr) == (1, True)
+    outside = trunkline("pipeline", "remove", "..", "--yes", "--state", str(tmp_path / "below"))
+    assert (outside.exit_code, "no name of a pipeline" in outside.stderr) == (1, True)
 
 
 def test_a_pipeline_that_is_not_there_is_an_error_with_a_hint(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from trunkline.pipeline.home import Home, HomeError, default_home
-from trunkline.pipeline.progress import QueryProgress
 
 HOLD = """
 import sys
@@ -75,35 +76,33 @@ def test_the_home_follows_the_environment() -> None:
     assert default_home({"HOME": "/h"}) == Path("/h/.local/state/trunkline/pipelines")
 
 
-def report(batch: int, *, rows: int, end: int, latest: int, run: str = "r") -> dict[str, object]:
-    source = {"endOffset": {"t": {"0": end}}, "latestOffset": f'{{"t": {{"0": {latest}}}}}'}
-    return {
-        "batchId": batch,
-        "runId": run,
-        "numInputRows": rows,
-        "processedRowsPerSecond": 12.5,
-        "durationMs": {"addBatch": 3, "triggerExecution": 40},
-        "sources": [source],
-    }
+def test_a_removed_pipeline_leaves_nothing_and_one_that_runs_stays(tmp_path: Path) -> None:
+    home = Home(tmp_path).pipeline("orders")
+    home.keep(version=2, file=None)
+    home.version(1).keep_schema("orders", "id BIGINT")
+    (home.version(2).checkpoints / "out").mkdir(parents=True)
+    with home.version(1).locked(), pytest.raises(HomeError, match="orders is running already"):
+        home.remove()
+    assert home.version(1).schema("orders") == "id BIGINT"
+    home.remove()
+    assert not home.directory.exists()
+    assert Home(tmp_path).pipelines() == []
+    for name in ("", "..", "a/b", "/etc"):
+        with pytest.raises(HomeError, match="no name of a pipeline"):
+            Home(tmp_path).pipeline(name)
 
 
-def test_reports_are_folded_once_each() -> None:
-    progress = QueryProgress("q", "topic")
-    assert progress.take(report(0, rows=10, end=10, latest=25))
-    assert not progress.take(report(0, rows=10, end=10, latest=25))
-    assert (progress.rows, progress.lag, progress.batch_ms, progress.state) == (10, 15, 40, "running")
-    assert progress.take(report(1, rows=15, end=25, latest=25))
-    # A restarted query numbers on, and may report the batch that failed before.
-    assert progress.take(report(1, rows=5, end=25, latest=25, run="other"))
-    assert (progress.rows, progress.lag, progress.batch) == (30, 0, 1)
+def test_a_run_does_not_start_in_a_directory_that_is_being_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path).pipeline("orders")
+    home.keep(version=1, file=None)
+    flock = fcntl.flock
 
+    def removed_before_it_is_locked(file: int, operation: int) -> None:
+        shutil.rmtree(home.directory)
+        flock(file, operation)
 
-def test_reports_with_unknown_parts_leave_the_lag_unknown() -> None:
-    progress = QueryProgress("q", "topic")
-    unknown = {**report(0, rows=1, end=1, latest=1), "sources": [{"endOffset": None}]}
-    assert progress.take(unknown)
-    assert progress.to_json()["lag"] is None
-    assert not progress.take({"batchId": None})
-    idle = {**report(1, rows=0, end=1, latest=4), "durationMs": {"latestOffset": 1}}
-    assert not progress.take(idle)
-    assert (progress.lag, progress.batch) == (3, 0)
+    monkeypatch.setattr(fcntl, "flock", removed_before_it_is_locked)
+    with pytest.raises(HomeError, match="was removed"), home.version(1).locked():
+        pass
