@@ -37,11 +37,11 @@ def test_rows_have_every_part_of_a_record(read: Read, client: Client, unique: Un
     assert rows[0].headers == []
 
 
-def test_schema_is_that_of_sparks_kafka_source_without_the_timestamp_type(
-    read: Read, client: Client, unique: Unique
-) -> None:
+def test_schema_is_that_of_sparks_kafka_source(read: Read, client: Client, unique: Unique) -> None:
     topic = make_topic(client, unique("schema"))
-    plain = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+    plain = (
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    )
     assert read(subscribe=topic).schema.simpleString() == f"struct<{plain.replace(', ', ',').replace(' ', ':')}>"
     assert read(subscribe=topic, includeHeaders="true").columns[-1] == "headers"
 

@@ -11,6 +11,7 @@
     arrow        Arrow buffers -> Arrow batches, and back
     encoding     Arrow buffers -> record batches (compiled)
     sink         the batch and the streaming writer
+    save_mode    writes without a mode append
     ledger       which batch of which query was written: exactly once
     session      a local Spark session, and what to do without Java
 
@@ -25,6 +26,6 @@ Pipelines are built on it:
     home         state on disk: versions, locks, checkpoints
     archive      a topic kept as a lake table
 
-Of the first list only `datasource`, `source`, `sink` and `session` import PySpark; the rest is for whoever has records and
+Of the first list only `datasource`, `source`, `sink`, `save_mode` and `session` import PySpark; the rest is for whoever has records and
 wants columns.
 """

@@ -4,7 +4,7 @@ where Arrow can use them as they are.
 The columns have the names and types that Spark's Kafka source gives them:
 
     key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp[µs, UTC],
-    and, if asked for, headers array<struct<key: string, value: binary>>
+    timestampType int, and, if asked for, headers array<struct<key: string, value: binary>>
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _FIELDS = (
     pa.field("partition", pa.int32()),
     pa.field("offset", pa.int64()),
     pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("timestampType", pa.int32()),
 )
 _BYTES_PER_INT32 = 4
 
@@ -53,6 +54,7 @@ class BatchMaker:
             self._partitions[:rows],
             pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(buffers.offsets)]),
             pa.Array.from_buffers(self._schema.field(5).type, rows, [None, pa.py_buffer(buffers.timestamps_us)]),
+            pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(buffers.timestamp_types)]),
         ]
         if buffers.headers is not None:
             columns.append(_headers_array(rows, buffers.headers))

@@ -6,7 +6,8 @@ A `ColumnBuilder` is fed record batches, one after the other, and gives what it 
     ends       int32, little endian: 0, then where each row's bytes end
     data       the rows' bytes, one after the other
 
-for keys and values, int64 for offsets and timestamps (microseconds), and, where headers are asked for, a list of names
+for keys and values, int64 for offsets and timestamps (microseconds), int32 for whose clock a timestamp is of (0 the producer's,
+1 the broker's), and, where headers are asked for, a list of names
 and values: `ends` of the list, and the two columns of its elements. Nothing becomes a Python object of its own but the
 slice that is copied, so a record costs what its varints and bytes cost.
 
@@ -52,6 +53,7 @@ class ColumnBuffers(NamedTuple):
     rows: int
     offsets: bytes
     timestamps_us: bytes
+    timestamp_types: bytes
     keys: BytesBuffers
     values: BytesBuffers
     headers: HeaderBuffers | None
@@ -110,6 +112,7 @@ class ColumnBuilder:
         self._rows: i64 = 0
         self._offsets: BytesWriter = BytesWriter()
         self._timestamps: BytesWriter = BytesWriter()
+        self._timestamp_types: BytesWriter = BytesWriter()
         self._keys: _BytesColumn = _BytesColumn()
         self._values: _BytesColumn = _BytesColumn()
         self._header_ends: BytesWriter = BytesWriter()
@@ -141,6 +144,7 @@ class ColumnBuilder:
             int(self._rows),
             self._offsets.getvalue(),
             self._timestamps.getvalue(),
+            self._timestamp_types.getvalue(),
             self._keys.buffers(),
             self._values.buffers(),
             headers,
@@ -171,6 +175,7 @@ class ColumnBuilder:
         base_ms: i64 = header.base_timestamp_ms
         max_ms: i64 = header.max_timestamp_ms
         append_time: bool = header.log_append_time
+        stamp_type: i32 = 1 if append_time else 0
         last_delta: i64 = header.last_offset_delta
         count: i64 = header.record_count
         with_headers = self.with_headers
@@ -200,6 +205,7 @@ class ColumnBuilder:
                 stamp: i64 = max_ms if append_time else base_ms + stamp_delta
                 write_i64_le(self._offsets, offset)
                 write_i64_le(self._timestamps, stamp * 1000)
+                write_i32_le(self._timestamp_types, stamp_type)
                 keys.put(data, key_start, key_bytes)
                 values.put(data, value_start, value_bytes)
                 self._rows += 1

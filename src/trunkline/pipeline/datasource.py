@@ -15,9 +15,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from trunkline.pipeline.options import OptionError, includes_headers, sink_options, source_options
+from trunkline.pipeline.options import OptionError, includes_headers, say_passed_over, sink_options, source_options
 
-_COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+_COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+)
 _HEADERS = "headers array<struct<key: string, value: binary>>"
 
 
@@ -27,7 +29,8 @@ class TrunklineDataSource(DataSource):
         return "trunkline"
 
     def schema(self) -> str:
-        source_options(self.options)  # so that what is wrong with them is said before anything else happens
+        # Asked once, before anything else: so what is wrong with the options is said now, and what has no effect said once.
+        say_passed_over(source_options(self.options).passed_over, "source")
         return f"{_COLUMNS}, {_HEADERS}" if includes_headers(self.options) else _COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -45,11 +48,12 @@ class TrunklineDataSource(DataSource):
             raise OptionError('a log is only appended to: use mode("append")')
         from trunkline.pipeline.sink import BatchWriter
 
-        return BatchWriter(sink_options(self.options), schema)
+        options = sink_options(self.options)
+        say_passed_over(options.passed_over, "sink")
+        return BatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        if overwrite:
-            raise OptionError('a log is only appended to: use outputMode("append") or "update"')
+        # With outputMode("complete") `overwrite` is set: the whole result is appended each time, as by Spark's Kafka sink.
         from trunkline.pipeline.sink import StreamWriter
 
         return StreamWriter(sink_options(self.options), schema)

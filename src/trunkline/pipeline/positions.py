@@ -60,21 +60,26 @@ class Positions:
         if bound.everywhere == LATEST:
             return self.ends(partitions)
         if bound.timestamp_ms is not None:
-            return self._at_times(dict.fromkeys(partitions, bound.timestamp_ms))
+            return self._at_times(dict.fromkeys(partitions, bound.timestamp_ms), strict=bound.strict)
         if bound.timestamps_ms is not None:
-            return self._at_times(_complete(dict(bound.timestamps_ms), partitions))
+            return self._at_times(_complete(dict(bound.timestamps_ms), partitions), strict=bound.strict)
         given = _complete(dict(bound.offsets or ()), partitions)
         starts = self.starts(tp for tp, offset in given.items() if offset == EARLIEST)
         ends = self.ends(tp for tp, offset in given.items() if offset == LATEST)
         return {**given, **starts, **ends}
 
-    def _at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset at or after the time; the end where no record is that young."""
+    def _at_times(self, times_ms: Mapping[TopicPartition, int], *, strict: bool) -> dict[TopicPartition, int]:
+        """The first offset at or after the time; where no record is that young the end, or an OptionError."""
         ends = self.ends(times_ms)
         found: dict[TopicPartition, int] = {}
         for time_ms in set(times_ms.values()):
             wanted = [tp for tp, each in times_ms.items() if each == time_ms]
             for tp, offset in self._topics.offsets(wanted, time_ms, committed=self._options.committed).items():
+                if strict and (offset < 0 or offset >= ends[tp]):
+                    raise OptionError(
+                        f"{tp}: no record is at or after {time_ms}, where reading is to start; "
+                        'option("startingOffsetsByTimestampStrategy", "latest") waits for the next'
+                    )
                 found[tp] = ends[tp] if offset < 0 else min(offset, ends[tp])
         return found
 

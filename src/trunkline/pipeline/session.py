@@ -4,7 +4,7 @@ Whoever has a session already does not need this: `format("trunkline")` works in
 workers is this one, they are forked with their imports done (see `worker_daemon`), the driver listens on the loopback, the
 Arrow batches that Python sinks get hold more rows, and checkpoints are written the quick way (a rename per file, no
 checksum files), which saves a stream tens of milliseconds per batch. The quick start of the JVM (`quick_start`) trades
-speed in the long run for seconds at the beginning: for tests and examples.
+speed in the long run for seconds at the beginning: for tests and examples. A write without a mode appends (see `save_mode`).
 """
 
 from __future__ import annotations
@@ -95,6 +95,10 @@ def local_session(
     """A Spark session in this process; raises JavaMissing."""
     java = check_java()
     from pyspark.sql import SparkSession
+
+    from trunkline.pipeline.save_mode import append_by_default
+
+    append_by_default()
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

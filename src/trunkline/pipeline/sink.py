@@ -34,7 +34,7 @@ from trunkline.client.transaction import Transaction
 from trunkline.pipeline.clients import client_for
 from trunkline.pipeline.garbage import freeze_once
 from trunkline.pipeline.ledger import Amount, Ledger
-from trunkline.pipeline.options import AT_LEAST_ONCE, OptionError, SinkOptions
+from trunkline.pipeline.options import AT_LEAST_ONCE, OptionError, SinkOptions, say_passed_over
 from trunkline.pipeline.outgoing import Outgoing, row_bytes
 
 COLUMNS = ("value", "key", "headers", "topic", "partition")
@@ -63,16 +63,10 @@ class _Place:
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
-    """Refuse, when the query is planned, what cannot be written."""
-    types = {field.name: field.dataType for field in schema.fields}
-    unknown = sorted(types.keys() - set(COLUMNS))
+    """Refuse, when the query is planned, what cannot be written. Columns that records have no place for are passed over."""
+    types = {field.name: field.dataType for field in schema.fields if field.name in COLUMNS}
     if "value" not in types:
-        raise OptionError(f"the sink needs a column named value, of type binary or string; there is {sorted(types)}")
-    if unknown:
-        raise OptionError(
-            f"the sink does not know the columns {', '.join(unknown)}; it writes {', '.join(COLUMNS)}. "
-            "Put the rest into the value, for example with to_json(struct(...))"
-        )
+        raise OptionError(f"the sink needs a column named value, of type binary or string; there is {schema.names}")
     for name in ("value", "key", "topic"):
         if name in types and not isinstance(types[name], (BinaryType, StringType)):
             raise OptionError(f"column {name} is {types[name].simpleString()}; it must be binary or string: cast it")
@@ -206,6 +200,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
         """Every task has committed its rows with its mark."""
+        if batchId == 0:  # a writer is made for every batch: what it has no use for is said with the first
+            say_passed_over(self._rows.options.passed_over, "sink")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """What was committed stays: when the batch comes back, the tasks that wrote it say so."""

@@ -20,10 +20,12 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
 from trunkline.client.topics import EARLIEST, LATEST
+from trunkline.clock import Clock, SystemClock
 from trunkline.log.store import TopicPartition
 from trunkline.pipeline.clients import client_for
 from trunkline.pipeline.garbage import freeze_once
@@ -94,9 +96,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._known: Positions | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._clock: Clock = SystemClock()
+        self._admitted_at_ms: float | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_options": self._options, "_known": None, "_target": None}
+        copy = StreamReader(self._options)
+        return copy.__dict__
 
     @property
     def _positions(self) -> Positions:
@@ -114,6 +119,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -128,6 +135,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             latest = {tp: min(end, self._target[tp]) for tp, end in latest.items() if tp in self._target}
         available = {tp: max(0, end - begin.get(tp, 0)) for tp, end in latest.items()}
+        if not isinstance(limit, ReadAllAvailable) and self._is_to_wait(sum(available.values())):
+            return to_json(begin)
         if isinstance(limit, ReadMaxRows):
             available = admit(available, limit.max_rows)
             # Spark knows one limit at a time; the user may have set both.
@@ -143,6 +152,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_range(self._options, partition)
+
+    def _is_to_wait(self, available: int) -> bool:
+        """Whether there are too few records for a batch, and the last one is not long ago.
+
+        Never with Trigger.AvailableNow: nothing more would come.
+        """
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        since_ms = None if self._admitted_at_ms is None else now_ms - self._admitted_at_ms
+        if available < least and since_ms is not None and since_ms < self._options.max_trigger_delay_ms:
+            return True
+        self._admitted_at_ms = now_ms
+        return False
 
     def _latest(self, begin: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The ends of all partitions; a partition never goes back."""

@@ -73,6 +73,8 @@ class Views:
         else:
             options["subscribe"] = ",".join(source.topics)
         records = self._spark.readStream.format("trunkline").options(**options).load()
+        # The columns of a raw view are those of the tables that are made of it: there is no place in them for one more.
+        records = records.drop("timestampType")
         return parse(records, source, self._schema(source))
 
     def _with_watermark(self, frame: DataFrame, source: Source) -> DataFrame:

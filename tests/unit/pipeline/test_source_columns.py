@@ -60,6 +60,7 @@ def test_columns_are_what_the_reference_reads(runs: list[list[NewRecord]], first
     assert rows_of(made) == expected
     assert set(made.column("topic").to_pylist()) <= {"topic"}
     assert set(made.column("partition").to_pylist()) <= {3}
+    assert set(made.column("timestampType").to_pylist()) <= {0}
     assert builder.rows == 0
 
 
@@ -84,7 +85,9 @@ def test_log_append_time_is_the_batchs() -> None:
     header = parse_header(batch)._replace(attributes=0x08, max_timestamp_ms=77)
     builder = ColumnBuilder(False)
     builder.add(header, batch, HEADER_BYTES, 0, 10)
-    assert struct.unpack("<2q", builder.take().timestamps_us) == (77_000, 77_000)
+    taken = builder.take()
+    assert struct.unpack("<2q", taken.timestamps_us) == (77_000, 77_000)
+    assert struct.unpack("<2i", taken.timestamp_types) == (1, 1)
 
 
 @given(RECORDS, st.integers(1, 4), st.sampled_from(["none", "lz4", "zstd"]), st.integers(0, 5))
