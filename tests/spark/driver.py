@@ -14,21 +14,16 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from trunkline.pipeline.patience import Patience
 from trunkline.pipeline.session import local_session
 
 MAX_ROWS_PER_BATCH = 1000
 END_SECONDS = 120
 POLL_SECONDS = 0.1
-
-
-WORKER_LATE = "Python worker failed to connect back"
-"""Spark gives a Python worker ten seconds to start, and no setting for it: on a busy machine that is too little."""
-MAX_LATE_WORKERS = 10
 
 
 @dataclass
@@ -41,7 +36,7 @@ class Streams:
     target: str
     directory: Path
     _running: dict[str, StreamingQuery] = field(default_factory=dict)
-    _late_workers: int = 0
+    _patience: Patience = field(default_factory=lambda: Patience(lambda text: print(text, file=sys.stderr)))
 
     @property
     def table(self) -> Path:
@@ -56,7 +51,7 @@ class Streams:
         for name, query in self._running.items():
             failure = query.exception()
             if failure is not None:
-                self._excuse(failure)
+                self._patience.excuse(failure)
                 self._running[name] = self._writer(name).start()
 
     def both_have_begun(self) -> bool:
@@ -71,19 +66,12 @@ class Streams:
         """Stop them, and read what is left."""
         self.stop()
         for name in ("topic", "table"):
-            while True:
-                query = self._writer(name).trigger(availableNow=True).start()
-                try:
-                    if not query.awaitTermination(END_SECONDS):
-                        raise TimeoutError(f"not done: {query.lastProgress}")
-                    break
-                except StreamingQueryException as failure:
-                    self._excuse(failure)
+            self._patience.run(lambda name=name: self._read_the_rest(name))  # type: ignore[misc]
 
-    def _excuse(self, failure: StreamingQueryException) -> None:
-        self._late_workers += 1
-        if WORKER_LATE not in str(failure) or self._late_workers > MAX_LATE_WORKERS:
-            raise failure
+    def _read_the_rest(self, name: str) -> None:
+        query = self._writer(name).trigger(availableNow=True).start()
+        if not query.awaitTermination(END_SECONDS):
+            raise TimeoutError(f"not done: {query.lastProgress}")
 
     def _writer(self, name: str) -> DataStreamWriter:
         rows = (

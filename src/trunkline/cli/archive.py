@@ -67,5 +67,5 @@ def archive(
     version = home.version(1)
     with version.locked():
         home.keep(version=1, file=None)
-        with spark_session(wanted.name, spark, definition) as session:
+        with spark_session(spark, definition, version) as session:
             execute(session, definition, version, spark, bootstrap=bootstrap, once=once)

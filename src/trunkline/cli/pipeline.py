@@ -58,7 +58,7 @@ def run(ctx: click.Context, *, file: Path, once: bool, spark: SparkOptions) -> N
     version = home.version(home.current())
     with version.locked():
         home.keep(version=version.number, file=str(file.resolve()))
-        with spark_session(definition.name, spark, definition) as session:
+        with spark_session(spark, definition, version) as session:
             execute(session, definition, version, spark, bootstrap=bootstrap, once=once)
 
 
@@ -89,7 +89,7 @@ def replay(
     _check_replay(definition, append)
     bootstrap = bootstrap_of(ctx, spark.bootstrap, definition)
     old, new = home.version(home.current()), home.version(home.next_version())
-    with new.locked(), spark_session(definition.name, spark, definition) as session:
+    with new.locked(), spark_session(spark, definition, new) as session:
         stopped = execute(session, definition, new, spark, bootstrap=bootstrap, once=True, since_ms=since_ms)
         if stopped:
             raise CommandError(

@@ -1,6 +1,7 @@
 """What `pipeline run`, `pipeline replay` and `topic archive` share: a Spark session, signals, and progress as it comes.
 
 On a terminal the progress is a table that is drawn over itself; in a pipe it is a line every few seconds, on stderr.
+What Spark itself writes goes into the version's `spark.log`, and to the terminal with `--verbose`.
 SIGTERM and Ctrl-C stop the queries and end the command with exit code 0: everything goes on from the checkpoint next time.
 """
 
@@ -24,9 +25,11 @@ from trunkline.cli.errors import CommandError
 from trunkline.cli.options import config_file_of, parse_pairs
 from trunkline.cli.output import print_json, remark
 from trunkline.clock import Clock, SystemClock
+from trunkline.pipeline.causes import cause_of
 from trunkline.pipeline.definition import DefinitionError, Pipeline
 from trunkline.pipeline.home import Home, HomeError, VersionHome, default_home
-from trunkline.pipeline.progress import QueryProgress, Totals
+from trunkline.pipeline.progress import FAILED, QueryProgress, Totals
+from trunkline.pipeline.spark_log import SparkLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from trunkline.pipeline.runner import Runner
 
 LINE_INTERVAL_MS = 5_000
+MASTER_TIMEOUT_S = 5.0
+_STANDALONE = "spark://"
 
 P = ParamSpec("P")
 
@@ -59,7 +64,7 @@ def spark_options(function: Callable[..., None]) -> Callable[..., None]:
         "--conf", multiple=True, metavar="NAME=VALUE", callback=parse_pairs, help="A setting of Spark; may be repeated."
     )
     @click.option("-b", "--bootstrap", metavar="HOST:PORT", help="Broker to talk to.  [default: as configured]")
-    @click.option("--verbose", is_flag=True, help="Show Spark's own log.")
+    @click.option("--verbose", is_flag=True, help="Show Spark's own log here, not in its file.")
     @state_option
     @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
     @functools.wraps(function)
@@ -115,9 +120,12 @@ def bootstrap_of(ctx: click.Context, given: str | None, pipeline: Pipeline | Non
 
 
 @contextlib.contextmanager
-def spark_session(name: str, options: SparkOptions, pipeline: Pipeline) -> Iterator[SparkSession]:
+def spark_session(options: SparkOptions, pipeline: Pipeline, home: VersionHome) -> Iterator[SparkSession]:
+    """Spark for a version whose lock the caller holds. What Spark has to say goes into the version's log, unless it is
+    to be seen (`--verbose`); an error that ends the command is one sentence, and says where the log is."""
     from trunkline.pipeline.session import JavaMissing, local_session
 
+    log = SparkLog(home.log)
     conf = {**pipeline.spark, **dict(options.conf)}
     if not options.master.startswith("local"):
         # Executors on other machines must reach the driver.
@@ -127,14 +135,68 @@ def spark_session(name: str, options: SparkOptions, pipeline: Pipeline) -> Itera
     if not options.as_json:
         remark(f"starting Spark ({options.master}) …")
     try:
-        session = local_session(name, master=options.master, heap=options.memory, conf=conf)
+        _find_master(options.master)
+        with contextlib.nullcontext() if options.verbose else log.launching():
+            session = local_session(pipeline.name, master=options.master, heap=options.memory, conf=conf)
     except JavaMissing as error:
         raise CommandError(str(error)) from error
-    session.sparkContext.setLogLevel("WARN" if options.verbose else "OFF")
+    except _spark_errors() as error:
+        raise _failed_to_start(error, options.master, home, log) from error
+    session.sparkContext.setLogLevel("WARN" if options.verbose else "ERROR")
     try:
         yield session
+    except _spark_errors() as error:
+        log.note(error)
+        raise CommandError(cause_of(error), _where(log, _GOES_ON)) from error
+    except DefinitionError as error:
+        if error.__cause__ is None:
+            raise
+        log.note(error)
+        raise CommandError(str(error), _where(log)) from error
     finally:
-        session.stop()
+        with contextlib.suppress(*_spark_errors()):
+            session.stop()
+
+
+_GOES_ON = "once the cause is gone, the same command goes on where it stopped; "
+
+
+def _where(log: SparkLog, before: str = "") -> str:
+    return f"{before}Spark's log is in {log.path}"
+
+
+def _spark_errors() -> tuple[type[Exception], ...]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from trunkline.pipeline.runner import PipelineFailed
+
+    return (PySparkException, Py4JError, PipelineFailed)
+
+
+def _failed_to_start(error: Exception, master: str, home: VersionHome, log: SparkLog) -> CommandError:
+    log.note(error)
+    told = f"Spark does not start on {master}: {cause_of(error)}"
+    home.write_progress({"pid": os.getpid(), "state": FAILED, "version": home.number, "error": told, "queries": []})
+    return CommandError(told, _where(log))
+
+
+def _find_master(master: str) -> None:
+    """Spark asks for a minute, and says it in pages of Java: look first whether one of the cluster's masters is there."""
+    if not master.startswith(_STANDALONE):
+        return
+    problems: list[str] = []
+    for address in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), MASTER_TIMEOUT_S):
+                return
+        except (OSError, ValueError) as error:
+            problems.append(f"{address} ({getattr(error, 'strerror', None) or error})")
+    raise CommandError(
+        f"no Spark master answers at {', '.join(problems)}",
+        "start the cluster, or run Spark on this machine with `--master 'local[*]'`",
+    )
 
 
 def execute(
@@ -148,16 +210,17 @@ def execute(
     since_ms: int | None = None,
 ) -> bool:
     """Run a version until it is done or stopped; whether it was stopped. The caller holds the lock."""
-    from trunkline.pipeline.runner import PipelineFailed, Runner
+    from trunkline.pipeline.runner import Runner
 
-    shown = Display(pipeline.name, quiet=options.as_json)
-    runner = Runner(pipeline, session, home, bootstrap, once=once, since_ms=since_ms, observe=shown.show)
+    shown, log = Display(pipeline.name, quiet=options.as_json), SparkLog(home.log)
+
+    def observe(queries: Sequence[QueryProgress]) -> None:
+        shown.show(queries)
+        log.keep_small()
+
+    runner = Runner(pipeline, session, home, bootstrap, once=once, since_ms=since_ms, observe=observe)
     with shown, _stopped_by_signals(runner) as stopped:
-        try:
-            reports = runner.run()
-        except PipelineFailed as error:
-            hint = "`--verbose` shows Spark's log; once the cause is gone, the same command goes on where it stopped"
-            raise CommandError(str(error), hint) from error
+        reports = runner.run()
     if options.as_json:
         print_json([item.to_json() for item in reports])
     else:

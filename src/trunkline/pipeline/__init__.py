@@ -23,6 +23,8 @@ Pipelines are built on it:
     views        the data frames of a definition
     sinks        a streaming query per sink: `file_sink`, `lake`, `postgresql`, `jdbc`
     runner       queries started, watched, started again; `progress` folds what Spark reports
+    causes       one line of what Spark says of an error; `spark_log` has the rest
+    patience     attempts where Spark's Python workers come late
     home         state on disk: versions, locks, checkpoints
     archive      a topic kept as a lake table
 

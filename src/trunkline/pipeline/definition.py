@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from trunkline.log.errors import InvalidTopicName
 from trunkline.log.names import check_topic_name
+from trunkline.pipeline.causes import meant_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -317,19 +318,21 @@ class Pipeline:
             raise DefinitionError("trigger_ms and restarts must not be negative")
         if len(self.sources) + len(self.transformations) > MAX_VIEWS or len(self.sinks) > MAX_SINKS:
             raise DefinitionError(f"a pipeline has at most {MAX_VIEWS} views and {MAX_SINKS} sinks")
-        known: set[str] = set()
+        known: list[str] = []
         views: list[Source | Transformation] = [*self.sources, *self.transformations]
         for view in views:
             for wanted in view.inputs if isinstance(view, Transformation) else ():
                 if wanted not in known:
-                    raise DefinitionError(f"transformation {view.name!r}: no view {wanted!r} comes before it")
+                    nearest = meant_by(wanted, known)
+                    raise DefinitionError(f"transformation {view.name!r}: no view {wanted!r} comes before it{nearest}")
             if view.name.lower() in {name.lower() for name in known}:
                 raise DefinitionError(f"two views are called {view.name!r}")
-            known.add(view.name)
+            known.append(view.name)
         names: set[str] = set()
         for sink in self.sinks:
             if self.view_of(sink) not in known:
-                raise DefinitionError(f"sink {sink.name or sink.target!r}: there is no view {sink.view!r}")
+                nearest = meant_by(str(sink.view), known)
+                raise DefinitionError(f"sink {sink.name or sink.target!r}: there is no view {sink.view!r}{nearest}")
             if self.query_of(sink) in names:
                 raise DefinitionError(f"two sinks are called {self.query_of(sink)!r}: give them names")
             names.add(self.query_of(sink))

@@ -5,6 +5,7 @@
     <home>/<pipeline>/v<N>/progress.json   what it last said of itself; replaced atomically
     <home>/<pipeline>/v<N>/schemas/        inferred schemas, so that a restart does not infer others
     <home>/<pipeline>/v<N>/checkpoints/    Spark's, one per query
+    <home>/<pipeline>/v<N>/spark.log       what Spark wrote in the last run, and the trace of what ended it
 
 A version runs if and only if its lock is held: the kernel releases it however the process ends, so a killed run is never
 taken for a running one, whatever its pid is reused for. `current` moves when a replay has caught up.
@@ -52,6 +53,10 @@ class VersionHome:
     @property
     def checkpoints(self) -> Path:
         return self.directory / "checkpoints"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "spark.log"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

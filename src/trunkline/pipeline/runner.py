@@ -3,6 +3,8 @@
 A query that fails is started again from its checkpoint after a pause that doubles from FIRST_PAUSE_MS to MAX_PAUSE_MS; a
 batch that succeeds makes the next failure the first again. The pipeline gives up after `restarts` failures in a row, or at
 once where waiting cannot help: a definition that Spark refuses, a topic that is gone, records that retention has removed.
+Where only a Python worker of Spark came late, because the machine is busy, that is no failure of the query: it has MAX_LATE
+attempts of its own.
 The other queries go on while one pauses. Queries are started one after the other, each when the last has planned its first
 batch: every one brings Python processes of its own, and a machine with few cores would otherwise time out on all of them.
 
@@ -14,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from trunkline.client.topics import Topics
 from trunkline.clock import Clock, SystemClock
 from trunkline.pipeline import progress as states
 from trunkline.pipeline import sinks
+from trunkline.pipeline.causes import LATE_WORKER, cause_of, is_late_worker
 from trunkline.pipeline.dead_letters import as_records
 from trunkline.pipeline.definition import (
     DEAD_LETTER,
@@ -40,6 +42,7 @@ from trunkline.pipeline.definition import (
     Source,
     TopicSink,
 )
+from trunkline.pipeline.patience import MAX_LATE
 from trunkline.pipeline.progress import QueryProgress
 from trunkline.pipeline.views import Views
 
@@ -51,11 +54,8 @@ MAX_PAUSE_MS: Final = 60_000
 START_TIMEOUT_MS: Final = 30_000
 LOOK_INTERVAL_MS: Final = 200
 WRITE_INTERVAL_MS: Final = 1_000
-_MAX_ERROR_CHARS: Final = 2_000
 # What Spark says of a query that has got past its start.
 _PAST_START: Final = frozenset({"Waiting for data to arrive", "Waiting for next trigger", "Stopped"})
-# The last line of a Python traceback, wherever Spark put it.
-_RAISED: Final = re.compile(r"(?:Caused by: )?(?:[a-z_]\w*\.)*[A-Z]\w*[a-z]\w*: (?P<said>\S.*)")
 # What a query's error says when no restart can help, whichever layer of Spark it came through.
 _LOST: Final = ("DataLoss:", "DividedDifferently:")
 
@@ -72,6 +72,7 @@ class _Running:
     start: Callable[[], StreamingQuery]
     query: StreamingQuery | None = None
     failures: int = 0
+    late_workers: int = 0
     resume_at_ms: float = 0.0
     started_at_ms: float = 0.0
 
@@ -105,13 +106,15 @@ class Runner:
         """
         # Spark looks for Python sources in the session that is active in its thread: there is none in one that is new.
         SparkSession._get_j_spark_session_class(self.spark._jvm).setActiveSession(self.spark._jsparkSession)
-        with Client(self.bootstrap) as client:
-            self._check_topics(client)
-        running = self._queries()
-        reports = [item.progress for item in running]
-        self._note(reports, states.RUNNING)
+        running: list[_Running] = []
+        reports: list[QueryProgress] = []
         outcome, error = states.FAILED, None
         try:
+            with Client(self.bootstrap) as client:
+                self._check_topics(client)
+            running += self._queries()
+            reports += [item.progress for item in running]
+            self._note(reports, states.RUNNING)
             self._watch(running, reports)
             outcome = states.STOPPED if self._stopping.is_set() else states.FINISHED
             return reports
@@ -228,7 +231,7 @@ class Runner:
         alive = item.query.isActive
         for report in item.query.recentProgress:
             if item.progress.take(report):
-                item.failures = 0
+                item.failures = item.late_workers = 0
         if alive:
             return
         error = item.query.exception()
@@ -246,28 +249,41 @@ class Runner:
             item.started_at_ms = self.clock.monotonic_ms()
             item.query = item.start()
             item.progress.state = states.RUNNING
-        except DefinitionError:
+        except DefinitionError as error:
+            if is_late_worker(error):
+                self._failed(item, error)
+                return
             item.progress.state = states.FAILED
             raise
         except Exception as error:
             self._failed(item, error)
 
     def _failed(self, item: _Running, error: Exception) -> None:
-        item.failures += 1
         item.progress.error = cause_of(error)
+        if is_late_worker(error) and item.late_workers < MAX_LATE:
+            item.late_workers += 1
+            item.progress.error = f"{LATE_WORKER}; trying again ({item.late_workers} of {MAX_LATE})"
+            self._pause(item, item.late_workers)
+            return
+        item.failures += 1
         hopeless = self._hopeless(error)
         if hopeless is not None or item.failures > self.pipeline.restarts:
             item.progress.state = states.FAILED
             why = hopeless or f"it failed {item.failures} times in a row"
             raise PipelineFailed(f"query {item.progress.name}: {why}: {cause_of(error)}") from error
+        self._pause(item, item.failures)
+
+    def _pause(self, item: _Running, attempt: int) -> None:
         item.progress.state = states.RETRYING
         item.progress.rows_per_second = 0.0
-        pause_ms = min(MAX_PAUSE_MS, self.first_pause_ms * 2 ** (item.failures - 1))
+        pause_ms = min(MAX_PAUSE_MS, self.first_pause_ms * 2 ** (attempt - 1))
         item.resume_at_ms = self.clock.monotonic_ms() + pause_ms
 
     def _hopeless(self, error: Exception) -> str | None:
         """Why trying again will not help; None if it may."""
         text = str(error)
+        if is_late_worker(error):
+            return f"no worker came in {MAX_LATE + 1} attempts"
         if isinstance(error, AnalysisException) and not isinstance(error, StreamingQueryException):
             return "Spark refuses it"
         if "does not fit the schema of source" in text:
@@ -298,13 +314,3 @@ class Runner:
                 "queries": queries,
             }
         )
-
-
-def cause_of(error: Exception) -> str:
-    """The line of an error that says what is wrong: Spark wraps Python's errors in stack traces of two languages."""
-    text = str(error).split("=== Streaming Query ===")[0].strip()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    raised = [match for line in lines if (match := _RAISED.match(line))]
-    if raised:
-        return raised[-1]["said"][:_MAX_ERROR_CHARS]
-    return (lines[0] if lines else type(error).__name__)[:_MAX_ERROR_CHARS]

@@ -20,6 +20,7 @@ from trunkline.client.reader import Reader
 from trunkline.client.topics import EARLIEST, LATEST, Topics
 from trunkline.log.store import TopicPartition
 from trunkline.pipeline import limits
+from trunkline.pipeline.causes import refusal_of
 from trunkline.pipeline.definition import AVRO, JSON, RAW, DefinitionError, Pipeline, Source, Transformation
 from trunkline.pipeline.json_schema import infer
 from trunkline.pipeline.parsing import Parsed, parse
@@ -118,8 +119,7 @@ class Views:
             try:
                 return self._spark.sql(item.sql)
             except AnalysisException as error:  # a ParseException is one too
-                first = next((line for line in str(error).splitlines() if line.strip()), "")
-                raise DefinitionError(f"transformation {item.name!r}: {first}") from error
+                raise DefinitionError(f"transformation {item.name!r}: {refusal_of(error, frames)}") from error
         assert item.function is not None
         function = _load(item.function, self._pipeline.directory) if isinstance(item.function, str) else item.function
         found = function(*(frames[name] for name in item.inputs))

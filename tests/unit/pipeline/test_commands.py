@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -158,3 +159,26 @@ def test_a_replay_needs_a_place_of_its_own_for_its_result(tmp_path: Path) -> Non
     assert "--append" in found.stderr
     wrong = trunkline("pipeline", "run", str(tmp_path / "none.toml"), "--state", str(tmp_path / "state"))
     assert (wrong.exit_code, "none.toml: No such file" in wrong.stderr) == (1, True)
+
+
+def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        file = tmp_path / "p.toml"
+        file.write_text(PIPELINE)
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        found = trunkline(
+            "pipeline",
+            "run",
+            str(file),
+            "--master",
+            f"spark://nowhere.invalid:7077,{address}",
+            "--state",
+            str(tmp_path),
+        )
+    assert found.exit_code == 1
+    error, hint = found.stderr.splitlines()[-2:]
+    assert error.startswith("error: no Spark master answers at nowhere.invalid:7077 (")
+    assert f"{address} (Connection refused)" in error
+    assert "--master 'local[*]'" in hint
+    assert "Traceback" not in found.stderr
