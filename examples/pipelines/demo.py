@@ -17,17 +17,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import event_sourcing
 import iot
 from line_chart import line_chart
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from stage import PATIENCE_SECONDS, Message, Stage, opened
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
+from stage import PATIENCE_SECONDS, LiveQuery, Message, Stage, opened
 
 DEFAULT_CHART = "trunkline-demo.svg"
 PACE_SECONDS = 0.15
@@ -79,7 +75,7 @@ class Feeder:
 class Processed:
     """How many rows a query has processed, and how fast: its reports are remembered, Spark keeps only the last ones."""
 
-    def __init__(self, query: StreamingQuery) -> None:
+    def __init__(self, query: LiveQuery) -> None:
         self._query = query
         self._rows: dict[int, int] = {}
         self.rows_per_second = 0.0
@@ -87,7 +83,7 @@ class Processed:
 
     @property
     def rows(self) -> int:
-        for report in self._query.recentProgress:
+        for report in self._query.reports:
             if report["numInputRows"]:
                 self._rows[report["batchId"]] = report["numInputRows"]
                 self.rows_per_second = report["processedRowsPerSecond"]
@@ -119,14 +115,16 @@ def run(stage: Stage, chart: Path, pace_seconds: float = PACE_SECONDS) -> Shown:
                 return len(alerts)
 
             _follow(stage, (monitoring, folding), feeders, take_alerts)
-            monitoring.processAllAvailable()  # the windows that the last readings have closed
+            monitoring.catch_up()  # the windows that the last readings have closed
             take_alerts()
         finally:
             for feeder in feeders:
                 feeder.stop()
             devices.close()
-            monitoring.stop()
-            folding.stop()
+            try:
+                monitoring.stop()
+            finally:
+                folding.stop()
     found = iot.read_averages(stage, averages)
     iot.show(stage, found, sorted(alerts))
     state = event_sourcing.orders(stage.spark.read.parquet(str(event_sourcing.snapshots(directory)[-1])))
@@ -141,7 +139,7 @@ def run(stage: Stage, chart: Path, pace_seconds: float = PACE_SECONDS) -> Shown:
 
 
 def _follow(
-    stage: Stage, queries: Sequence[StreamingQuery], feeders: Sequence[Feeder], take_alerts: Callable[[], int]
+    stage: Stage, queries: Sequence[LiveQuery], feeders: Sequence[Feeder], take_alerts: Callable[[], int]
 ) -> None:
     """Show how far everything is, until the queries have processed all that the feeders sent."""
     counts = [Processed(query) for query in queries]
@@ -167,8 +165,7 @@ def _follow(
                     raise feeder.failure
             progress.update(published[0], note=f"{take_alerts()} alerts taken")
             for query in queries:
-                if query.exception() is not None:
-                    raise RuntimeError(str(query.exception()))
+                query.check()
             if complete:
                 return
             if time.monotonic() > deadline:
@@ -221,7 +218,7 @@ def main() -> int:
     chosen.postgres = None
     console = Console()
     with opened(chosen, console) as stage:
-        shown = run(stage, chosen.chart.absolute(), chosen.pace)
+        shown = stage.patiently(lambda each: run(each, chosen.chart.absolute(), chosen.pace))
     return 0 if shown.same_as_replay else 1
 
 

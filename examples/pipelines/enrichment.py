@@ -96,12 +96,12 @@ def run(stage: Stage) -> Joined:
     query = stage.start(stage.stream(orders).writeStream.foreachBatch(enrich_and_remember), QUERY)
     try:
         stage.send(orders, order_records(0, 6))
-        query.processAllAvailable()
+        query.catch_up()
         # A new price, a product that is gone, and one that is new.
         stage.send(products, [event("kettle", {"name": "Kettle, red", "cents": 1_900}), Message("cup", None)])
         stage.send(products, [event("teapot", {"name": "Teapot", "cents": 4_000})])
         stage.send(orders, order_records(6, 12))
-        query.processAllAvailable()
+        query.catch_up()
         found = stage.messages(target)
         enrich(*last[0])
     finally:

@@ -20,11 +20,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import functions as f
-from stage import Message, Offsets, Stage, event, main
+from stage import LiveQuery, Message, Offsets, Stage, event, main
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 SCHEMA = "account STRING, amount DECIMAL(12, 2)"
 ACCOUNTS = 5
@@ -45,7 +44,7 @@ class Views:
     """A batch view, and the speed view that begins where it ends."""
 
     batch: DataFrame
-    speed: StreamingQuery
+    speed: LiveQuery
     speed_table: str
 
 
@@ -103,7 +102,7 @@ def _open_views(stage: Stage, topic: str, cut: Offsets) -> Views:
 
 def _serve(stage: Stage, views: Views, sent: Totals) -> Answer:
     """One query over both views. It waits for the speed view here, so that the example can compare; a server would not."""
-    views.speed.processAllAvailable()
+    views.speed.catch_up()
     speed = stage.spark.table(views.speed_table)
     merged = views.batch.unionByName(speed).groupBy("account").agg(f.sum("total").alias("total"))
     return Answer(_totals(views.batch), _totals(speed), _totals(merged), dict(sent))

@@ -7,7 +7,8 @@ Every pattern is a function that takes a `Stage` and returns what it found out, 
 broker that was there before, topic and queue names get a prefix: the pattern never reads what an earlier run has left.
 
 Records are produced and checked with confluent-kafka, an unmodified Kafka client; Spark reads and writes them with
-`format("trunkline")`. Each wait has a deadline: `PATIENCE_SECONDS`.
+`format("trunkline")`. Each wait has a deadline: `PATIENCE_SECONDS`. On a busy machine Spark's Python processes may come too late
+for it; then a query, or the pattern as a whole, is tried again (`Patience`).
 """
 
 from __future__ import annotations
@@ -15,26 +16,31 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
+from trunkline.pipeline.causes import cause_of
+from trunkline.pipeline.patience import Patience
+from trunkline.pipeline.spark_log import SparkLog
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 PATIENCE_SECONDS = 120.0
 MAX_SHOWN_ROWS = 20
+T = TypeVar("T")
 Offsets: TypeAlias = dict[str, dict[str, int]]
 """topic -> partition -> offset, as the options startingOffsets and endingOffsets take them."""
 
@@ -168,19 +174,42 @@ class Stage:
         reader = self.spark.readStream.format("trunkline").option("bootstrap", self.bootstrap)
         return reader.options(**{"subscribe": topic, "startingOffsets": "earliest", **options}).load()
 
-    def start(self, writer: DataStreamWriter, name: str, *, every: str | None = None) -> StreamingQuery:
+    def start(self, writer: DataStreamWriter, name: str, *, every: str | None = None) -> LiveQuery:
         """Start a query; its checkpoint is kept under its name. `every` is a trigger interval such as "1 second"."""
-        writer = writer.option("checkpointLocation", str(self.directory / "checkpoints" / name))
-        return (writer.trigger(processingTime=every) if every else writer).start()
+        writer = self._kept(writer, name)
+        return LiveQuery(writer.trigger(processingTime=every) if every else writer, self.say)
 
     def catch_up(self, writer: DataStreamWriter, name: str) -> None:
         """Process everything that is there now, then stop; the next time under this name goes on from there."""
-        query = self.start(writer.trigger(availableNow=True), name)
-        try:
-            if not query.awaitTermination(int(PATIENCE_SECONDS)):
-                raise TimeoutError(f"{name} did not catch up in {PATIENCE_SECONDS} seconds")
-        finally:
-            query.stop()
+        writer = self._kept(writer, name).trigger(availableNow=True)
+
+        def to_the_end() -> None:
+            query = writer.start()
+            try:
+                if not query.awaitTermination(int(PATIENCE_SECONDS)):
+                    raise TimeoutError(f"{name} did not catch up in {PATIENCE_SECONDS} seconds")
+            finally:
+                query.stop()
+
+        Patience(self.say).run(to_the_end)
+
+    def _kept(self, writer: DataStreamWriter, name: str) -> DataStreamWriter:
+        return writer.option("checkpointLocation", str(self.directory / "checkpoints" / name))
+
+    def patiently(self, pattern: Callable[[Stage], T]) -> T:
+        """Run a pattern; if Spark's processes came late, once more from the start, under names of its own."""
+        attempts = 0
+
+        def attempt() -> T:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                return pattern(self)
+            directory = self.directory / f"attempt-{attempts}"
+            directory.mkdir()
+            return pattern(replace(self, prefix=f"{self.prefix}attempt-{attempts}-", directory=directory))
+
+        return Patience(self.say).run(attempt)
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False)
@@ -193,6 +222,43 @@ class Stage:
         if len(everything) > MAX_SHOWN_ROWS:
             table.caption = f"and {len(everything) - MAX_SHOWN_ROWS} more"
         self.console.print(table)
+
+
+class LiveQuery:
+    """A query that runs on; started again from its checkpoint where Spark's processes came late."""
+
+    def __init__(self, writer: DataStreamWriter, say: Callable[[str], None]) -> None:
+        self._writer = writer
+        self._patience = Patience(say)
+        self._query = self._patience.run(writer.start)
+
+    @property
+    def reports(self) -> Sequence[Mapping[str, Any]]:
+        """What Spark says of its last batches."""
+        return self._query.recentProgress
+
+    def check(self) -> None:
+        """Raise what it has failed with, unless that passes."""
+        failure = self._query.exception()
+        if failure is not None:
+            self._patience.excuse(failure)
+            self._query = self._patience.run(self._writer.start)
+
+    def catch_up(self) -> None:
+        """Wait until it has processed everything that is there now."""
+
+        def wait() -> None:
+            self.check()
+            self._query.processAllAvailable()
+
+        self._patience.run(wait)
+
+    def stop(self) -> None:
+        """Raises what it has failed with: whoever waited for its results learns why none came."""
+        failure = self._query.exception()
+        self._query.stop()
+        if failure is not None:
+            raise failure
 
 
 def main(description: str | None, pattern: Callable[[Stage], object]) -> int:
@@ -209,13 +275,33 @@ def main(description: str | None, pattern: Callable[[Stage], object]) -> int:
     console = Console()
     console.print(f"[bold]{summary}[/bold]", highlight=False)
     with opened(chosen, console) as stage:
-        pattern(stage)
+        stage.patiently(pattern)
     return 0
 
 
 @contextlib.contextmanager
 def opened(chosen: argparse.Namespace, console: Console) -> Iterator[Stage]:
-    """A broker unless one is named, a Spark session and a directory; all gone afterwards."""
+    """A broker unless one is named, a Spark session and a directory; all gone afterwards.
+
+    What Spark writes goes into a log that stays only if the pattern fails: then one line says why, and where the log is.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    file, path = tempfile.mkstemp(prefix="trunkline-pipeline-", suffix=".log")
+    os.close(file)
+    log = SparkLog(Path(path))
+    try:
+        with _opened(chosen, console, log) as stage:
+            yield stage
+    except (PySparkException, Py4JError) as error:
+        log.note(error)
+        raise SystemExit(f"error: {cause_of(error)}\n       the whole trace is in {log.path}") from None
+    log.path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _opened(chosen: argparse.Namespace, console: Console, log: SparkLog) -> Iterator[Stage]:
     import trunkline
     from trunkline.pipeline.session import JavaMissing, local_session
 
@@ -230,7 +316,8 @@ def opened(chosen: argparse.Namespace, console: Console) -> Iterator[Stage]:
             prefix = ""
         console.print(f"broker at {addresses['kafka']}; starting Spark", highlight=False)
         try:
-            spark = local_session("trunkline-examples", quick_start=True)
+            with log.launching():
+                spark = local_session("trunkline-examples", quick_start=True)
         except JavaMissing as error:
             raise SystemExit(str(error)) from None
         stack.callback(spark.stop)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 LINE_INTERVAL_MS = 5_000
 MASTER_TIMEOUT_S = 5.0
 _STANDALONE = "spark://"
+_NO_JVM = "JAVA_GATEWAY_EXITED"
 
 P = ParamSpec("P")
 
@@ -175,8 +176,9 @@ def _spark_errors() -> tuple[type[Exception], ...]:
 
 
 def _failed_to_start(error: Exception, master: str, home: VersionHome, log: SparkLog) -> CommandError:
+    said = log.first_complaint() if _NO_JVM in str(error) else None
     log.note(error)
-    told = f"Spark does not start on {master}: {cause_of(error)}"
+    told = f"Spark does not start on {master}: {said or cause_of(error)}"
     home.write_progress({"pid": os.getpid(), "state": FAILED, "version": home.number, "error": told, "queries": []})
     return CommandError(told, _where(log))
 

@@ -11,16 +11,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 MAX_LOG_BYTES: Final = 16 << 20
 _STDERR: Final = 2
 _PYSPARK_LOGGER: Final = "SQLQueryContextLogger"
+_FIRST_LINES: Final = 20
+_NO_COMPLAINTS: Final = ("WARNING", "Using ", "Setting ", "To adjust ", "Picked up ")
+_THROWN: Final = re.compile(r'^Exception in thread "[^"]*" [\w.$]+: ')
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,14 @@ class SparkLog:
         """Keep the whole traceback."""
         with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as log:
             log.write("".join(traceback.format_exception(error)))
+
+    def first_complaint(self) -> str | None:
+        """What a JVM that did not come up said first."""
+        with contextlib.suppress(OSError), open(self.path, encoding="utf-8", errors="replace") as log:
+            for line in islice(log, _FIRST_LINES):
+                if line.strip() and not line.startswith(_NO_COMPLAINTS):
+                    return _THROWN.sub("", line.strip())
+        return None
 
     def keep_small(self) -> None:
         with contextlib.suppress(FileNotFoundError):

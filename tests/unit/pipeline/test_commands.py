@@ -161,6 +161,22 @@ def test_a_replay_needs_a_place_of_its_own_for_its_result(tmp_path: Path) -> Non
     assert (wrong.exit_code, "none.toml: No such file" in wrong.stderr) == (1, True)
 
 
+def test_what_java_refuses_is_one_sentence_and_the_rest_in_the_log(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(PIPELINE)
+    state = ("--state", str(tmp_path))
+    found = trunkline("pipeline", "run", str(file), "--master", "local[1]", "--memory", "1q", *state)
+    assert found.exit_code == 1
+    error, hint = found.stderr.splitlines()[-2:]
+    assert error == "error: Spark does not start on local[1]: Invalid maximum heap size: -Xmx1q"
+    log = Home(tmp_path).pipeline("p").version(1).log
+    assert str(log) in hint
+    assert "Could not create the Java Virtual Machine" in log.read_text()
+    assert "Traceback" in log.read_text()
+    (listed,) = json.loads(trunkline("pipeline", "list", "--json", *state).stdout)
+    assert (listed["state"], "Invalid maximum heap size" in listed["error"]) == ("failed", True)
+
+
 def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
