@@ -20,7 +20,7 @@ from pathlib import Path
 
 import event_sourcing
 import iot
-from line_chart import line_chart
+from line_chart import line_chart, save
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from stage import PATIENCE_SECONDS, LiveQuery, Message, Stage, opened
@@ -133,7 +133,7 @@ def run(stage: Stage, chart: Path, pace_seconds: float = PACE_SECONDS) -> Shown:
     stage.say(f"live state and a replay from the first event: {'the same' if same else 'DIFFERENT'}")
     threshold = ("alert", iot.TOO_HOT_CELSIUS)
     drawn = line_chart(f"Averages per {iot.WINDOW}", found, across="seconds", upward="°C", threshold=threshold)
-    chart.write_text(drawn)
+    save(drawn, chart)
     stage.say(f"chart: {chart}")
     return Shown(sorted(alerts), found, state, same, chart)
 

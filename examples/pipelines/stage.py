@@ -291,13 +291,17 @@ def opened(chosen: argparse.Namespace, console: Console) -> Iterator[Stage]:
     file, path = tempfile.mkstemp(prefix="trunkline-pipeline-", suffix=".log")
     os.close(file)
     log = SparkLog(Path(path))
+    is_needed = False
     try:
         with _opened(chosen, console, log) as stage:
             yield stage
     except (PySparkException, Py4JError) as error:
+        is_needed = True
         log.note(error)
         raise SystemExit(f"error: {cause_of(error)}\n       the whole trace is in {log.path}") from None
-    log.path.unlink(missing_ok=True)
+    finally:
+        if not is_needed:
+            log.path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
