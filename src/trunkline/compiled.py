@@ -88,5 +88,7 @@ def choose() -> bool:
     package = os.path.dirname(os.path.abspath(__file__))
     if usable(package):
         return True
+    if not os.path.isdir(package):
+        return False  # in an archive: extension modules are not found there, and sources not by this finder
     sys.meta_path.insert(0, PlainFinder(package))
     return False
