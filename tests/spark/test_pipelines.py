@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.integration.server import ServerProcess
 from tests.spark.running_pipelines import Runs, fill, records
 from trunkline.client.client import Client
+from trunkline.pipeline import application
 from trunkline.pipeline.progress import Totals
 
 Unique = Callable[[str], str]
@@ -140,3 +142,16 @@ def test_csv_and_avro_are_parsed_and_their_malformed_records_set_aside(
     reasons = [dict(item.headers)["dead-letter.reason"] or b"" for item in records(client, "readings.dead-letters")]
     assert reasons[0].startswith(b"not Avro of this schema")
     assert reasons[1] == b"not Avro of this schema: 1 bytes are left over"
+
+
+def test_the_documented_example_in_python_runs(runs: Runs, client: Client) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
+    (python,) = (text for text in re.findall("```python\n(.*?)```", page, re.DOTALL) if "Pipeline(" in text)
+    (runs.directory / "app.py").write_text(python)
+    fill(
+        client, "orders", [{"id": number, "shop": f"s{number % 3}", "amount": number * 7 % 50} for number in range(20)]
+    )
+    pipeline = application.load(runs.directory / "app.py")
+    expected = {number for number in range(20) if number * 7 % 50 > 40}
+    assert [item.written for item in runs.once(pipeline)] == [len(expected), len(expected), 0]
+    assert {json.loads(item.value or b"")["id"] for item in records(client, "large-orders")} == expected

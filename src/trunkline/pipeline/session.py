@@ -1,7 +1,7 @@
 """A local Spark session that is set up as our source and sink like it, and one sentence for who has no Java.
 
 Whoever has a session already does not need this: `format("trunkline")` works in any. What it sets: the interpreter of the
-workers is this one, they are forked with their imports done (see `worker_daemon`), the driver listens on the loopback, the
+workers is this one, in local mode they are forked with their imports done (see `worker_daemon`), the driver listens on the loopback, the
 Arrow batches that Python sinks get hold more rows, and checkpoints are written the quick way (a rename per file, no
 checksum files), which saves a stream tens of milliseconds per batch. The quick start of the JVM (`quick_start`) trades
 speed in the long run for seconds at the beginning: for tests and examples. A write without a mode appends (see `save_mode`).
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MIN_JAVA = 17
 _JAVA_TIMEOUT_S = 30.0
+_ON_THIS_MACHINE = re.compile(r"local(\[.*\])?")
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 WITHOUT_JAVA = (
@@ -116,14 +117,16 @@ def local_session(
         "spark.sql.session.timeZone": "UTC",
         # How long Python may take to answer the JVM: on a busy machine longer than Spark's 15 seconds.
         "spark.python.authenticate.socketTimeout": "60s",
-        "spark.python.daemon.module": "trunkline.pipeline.worker_daemon",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.driver.extraJavaOptions": " ".join(flags),
-        **(conf or {}),
     }
+    if _ON_THIS_MACHINE.fullmatch(master):
+        # Elsewhere the package may come with the job: it is not yet there when the workers' parent process starts.
+        settings["spark.python.daemon.module"] = "trunkline.pipeline.worker_daemon"
+    settings.update(conf or {})
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,15 @@ def test_a_python_file_has_its_pipeline_by_name(tmp_path: Path) -> None:
         application.load(file)
     with pytest.raises(DefinitionError, match=r"a \.toml or a \.py file"):
         application.load(tmp_path / "app.yaml")
+
+
+def test_the_example_in_python_is_the_one_of_the_file(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
+    (toml,) = (text for text in re.findall("```toml\n(.*?)```", page, re.DOTALL) if "[[source]]" in text)
+    (python,) = (text for text in re.findall("```python\n(.*?)```", page, re.DOTALL) if "Pipeline(" in text)
+    (tmp_path / "large-orders.toml").write_text(toml)
+    (tmp_path / "app.py").write_text(python)
+    written, coded = application.load(tmp_path / "large-orders.toml"), application.load(tmp_path / "app.py")
+    assert (coded.name, coded.sources, coded.sinks) == (written.name, written.sources, written.sinks)
+    assert [item.name for item in coded.transformations] == [item.name for item in written.transformations]
+    assert callable(coded.transformations[0].function)
