@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -95,6 +96,7 @@ class Runner:
     clock: Clock = field(default_factory=SystemClock)
     first_pause_ms: int = FIRST_PAUSE_MS
     _stopping: threading.Event = field(default_factory=threading.Event)
+    _master: str | None = None
 
     def stop(self) -> None:
         self._stopping.set()
@@ -106,6 +108,7 @@ class Runner:
         """
         # Spark looks for Python sources in the session that is active in its thread: there is none in one that is new.
         SparkSession._get_j_spark_session_class(self.spark._jvm).setActiveSession(self.spark._jsparkSession)
+        self._master = self.spark.conf.get("spark.master")
         running: list[_Running] = []
         reports: list[QueryProgress] = []
         outcome, error = states.FAILED, None
@@ -124,8 +127,9 @@ class Runner:
         finally:
             for item in running:
                 if item.query is not None:
-                    # A query that does not end in time ends with the process; its checkpoint is whole either way.
-                    with contextlib.suppress(PySparkException):
+                    # A query that does not end in time ends with the process; its checkpoint is whole either way. So is
+                    # that of one whose JVM is gone.
+                    with contextlib.suppress(PySparkException, Py4JError):
                         item.query.stop()
                 if item.progress.state in states.UNFINISHED:
                     item.progress.state = outcome if outcome != states.FAILED else states.STOPPED
@@ -308,7 +312,7 @@ class Runner:
                 "pid": os.getpid(),
                 "state": state,
                 "version": self.home.number,
-                "master": self.spark.conf.get("spark.master"),
+                "master": self._master,
                 "updated_ms": self.clock.wall_ms(),
                 "error": error,
                 "queries": queries,
