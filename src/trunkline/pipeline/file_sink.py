@@ -33,7 +33,7 @@ def prepare(path: str, *, new_checkpoint: bool) -> int:
         return 0
     files = [item for item in directory.rglob("*.parquet") if METADATA not in item.parts]
     if new_checkpoint:
-        if (directory / METADATA).is_dir():
+        if _batches(directory / METADATA):
             raise DefinitionError(
                 f"{path} was written by another run of a pipeline whose checkpoint is not here: "
                 "choose another path, or remove the directory to write it anew"
@@ -51,15 +51,8 @@ def prepare(path: str, *, new_checkpoint: bool) -> int:
 
 def _listed(metadata: Path) -> set[Path]:
     """The files of all batches: those since the last compaction, and what it gathered."""
-    batches: dict[int, Path] = {}
-    compacted = -1
-    for item in metadata.glob("*") if metadata.is_dir() else ():
-        number, _, suffix = item.name.partition(".")
-        if number.isdecimal() and suffix in {"", "compact"}:
-            if suffix:
-                compacted = max(compacted, int(number))
-            if suffix or int(number) not in batches:
-                batches[int(number)] = item
+    batches = _batches(metadata)
+    compacted = max((number for number, item in batches.items() if item.suffix), default=-1)
     found: set[Path] = set()
     for batch, item in batches.items():
         if batch >= compacted:
@@ -67,3 +60,13 @@ def _listed(metadata: Path) -> set[Path]:
                 entry = json.loads(line)
                 found.add(Path(unquote(urlsplit(entry["path"]).path)).resolve())
     return found
+
+
+def _batches(metadata: Path) -> dict[int, Path]:
+    """The list of each batch, the compacted one where there are two. None of a query that ended before its first batch."""
+    batches: dict[int, Path] = {}
+    for item in metadata.glob("*") if metadata.is_dir() else ():
+        number, _, suffix = item.name.partition(".")
+        if number.isdecimal() and suffix in {"", "compact"} and (suffix or int(number) not in batches):
+            batches[int(number)] = item
+    return batches
