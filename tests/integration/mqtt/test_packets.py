@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.mqtt.conftest import ClientFactory
+from tests.integration.mqtt.wire import properties
 from trunkline.protocols.mqtt.codec import encode
 from trunkline.protocols.mqtt.packets import (
     V5,
+    V31,
     V311,
     Disconnect,
     PingReq,
@@ -59,6 +61,24 @@ def test_reserved_flags_of_the_fixed_header_close_the_connection(
     wire.send_raw(with_flags(encode(packet, version), flags))
     wire.closed(0x81, 0x82)
     bystander.quiet()
+
+
+@pytest.mark.parametrize("flags", [0x0A, 0x02, 0x00], ids=["dup", "as in 3.1.1", "none"])
+def test_in_3_1_a_repeated_packet_has_dup_and_flags_without_a_meaning_are_passed_over(
+    client: ClientFactory, topic: str, flags: int
+) -> None:
+    wire = client(V31)
+    wire.send_raw(with_flags(encode(Subscribe(1, [Subscription(topic + "/other", 2)]), V31), flags))
+    assert wire.receive(SubAck).reason_codes == [2]
+    wire.send(Publish(topic, b"x", 2, False, False, 7))
+    wire.receive(PubRec)
+    wire.send_raw(with_flags(encode(PubRel(7), V31), flags))
+    assert wire.receive(PubComp).packet_id == 7
+    wire.send_raw(with_flags(encode(Unsubscribe(2, [topic + "/other"]), V31), flags))
+    assert wire.receive(UnsubAck).packet_id == 2
+    wire.send_raw(with_flags(encode(PingReq(), V31), flags))
+    wire.receive(PingResp)
+    wire.quiet()
 
 
 @mqtt5("MQTT-3.15.1-1")
@@ -287,6 +307,38 @@ def test_answers_carry_the_packet_identifier_of_what_they_answer(
     assert unsuback.reason_codes == ([] if version == V311 else [0])
     wire.send(PingReq())
     wire.receive(PingResp)
+
+
+VIOLATIONS = {
+    "topic not utf-8": (b"\x30\x06\x00\x02\xc3\x28\x00x", 0x81),
+    "filter not utf-8": (b"\x82\x08\x00\x01\x00\x00\x02\xc3\x28\x00", 0x81),
+    "user property not utf-8": (b"\x30\x0c\x00\x01a\x07\x26\x00\x01\xff\x00\x01yx", 0x81),
+    "cut short": (b"\x82\x02\x00\x01", 0x81),
+    "no such packet": (b"\x00\x00", 0x81),
+    "a length of five bytes": (b"\x30\xff\xff\xff\xff\x7f", 0x81),
+    "a property of another packet": (b"\x30\x07\x00\x01a\x02\x11\x00x", 0x81),
+    "unknown topic alias": (b"\x30\x07\x00\x00\x03\x23\x00\x05x", 0x82),
+    "topic alias 0": (b"\x30\x08\x00\x01a\x03\x23\x00\x00x", 0x94),
+    "topic alias above the maximum": (b"\x30\x08\x00\x01a\x03\x23\xff\xffx", 0x94),
+    "neither topic nor alias": (b"\x30\x04\x00\x00\x00x", 0x82),
+    "a second CONNECT": (b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01c", 0x82),
+}
+
+
+@mqtt5("MQTT-4.13.1-1")
+@pytest.mark.ours_only("Mosquitto gives no reason string, and another code here and there")
+@pytest.mark.parametrize("asked", [None, 1, 0], ids=["by default", "wanted", "not wanted"])
+@pytest.mark.parametrize("violation", VIOLATIONS)
+def test_a_violation_is_answered_with_its_reason_code_and_a_reason_string_if_it_is_wanted(
+    client: ClientFactory, violation: str, asked: int | None
+) -> None:
+    data, reason_code = VIOLATIONS[violation]
+    wire = client(V5, properties=None if asked is None else properties(request_problem_information=asked))
+    wire.send_raw(data)
+    farewell = wire.closed(reason_code)
+    assert farewell is not None
+    told = farewell.properties.reason_string if farewell.properties is not None else None
+    assert bool(told) == (asked != 0)
 
 
 @mqtt5("MQTT-3.7.2-1", "MQTT-4.3.3-11")

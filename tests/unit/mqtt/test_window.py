@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trunkline.protocols.mqtt.window import (
     AWAIT_PUBACK,
     AWAIT_PUBCOMP,
@@ -10,6 +12,7 @@ from trunkline.protocols.mqtt.window import (
     UNKEPT,
     Inflight,
     Window,
+    WrongAcknowledgement,
 )
 
 
@@ -32,17 +35,34 @@ def test_every_identifier_can_be_in_use_at_once() -> None:
     assert window.room() == 0
 
 
-def test_acknowledgements_of_the_wrong_kind_or_of_nothing_change_nothing() -> None:
+def test_acknowledgements_of_nothing_change_nothing() -> None:
     window = window_with(UNKEPT[AWAIT_PUBREC], 3)
-    assert not window.acknowledged([1, 2, 3, 4])
-    assert not window.completed([1, 2, 3, 4])
+    assert not window.acknowledged([4])
+    assert window.received([4]) == []
+    assert not window.completed([4])
+    assert not window.refused(4)
     assert len(window) == 3
-    assert window_with(UNKEPT[AWAIT_PUBACK], 2).received([1, 2, 3]) == []
+
+
+def test_acknowledgements_of_the_wrong_kind_are_violations_and_change_nothing() -> None:
+    for state, wrong in (
+        (AWAIT_PUBACK, (Window.received, Window.completed)),
+        (AWAIT_PUBREC, (Window.acknowledged, Window.completed)),
+        (AWAIT_PUBCOMP, (Window.acknowledged,)),
+    ):
+        window = window_with(UNKEPT[state], 2)
+        for acknowledge in wrong:
+            with pytest.raises(WrongAcknowledgement, match="packet identifier 1, which waits for"):
+                acknowledge(window, [1])
+        if state != AWAIT_PUBREC:
+            with pytest.raises(WrongAcknowledgement):
+                window.refused(1)
+        assert [entry.state for entry in window.entries.values()] == [state] * 2
 
 
 def test_a_repeated_pubrec_is_known_until_pubcomp() -> None:
     window = window_with(UNKEPT[AWAIT_PUBREC], 3)
     assert window.received([1, 2, 1]) == [1, 2, 1]
     assert [entry.state for entry in window.entries.values()] == [AWAIT_PUBCOMP, AWAIT_PUBCOMP, AWAIT_PUBREC]
-    assert window.completed([1, 3])
+    assert window.completed([1])
     assert window.received([1, 2, 3]) == [2, 3]

@@ -27,7 +27,6 @@ from librt.strings import read_i16_be
 from mypy_extensions import i64
 
 from trunkline.protocols.mqtt.errors import (
-    MALFORMED_PACKET,
     PACKET_TOO_LARGE,
     PROTOCOL_ERROR,
     TOPIC_ALIAS_INVALID,
@@ -134,6 +133,7 @@ class Parser:
             self._max_packet = max_connect_bytes  # until the CONNECT is here
         self._alias_maximum: i64 = topic_alias_maximum
         self._aliases: dict[int, str] = {}
+        self._connect_properties: Properties | None = None
         self._topics: dict[bytes, str] = {}
         self._topics_bytes: i64 = 0  # of the names in these two
         # Input that is short of a packet waits here, unjoined until the packet can be whole.
@@ -146,6 +146,11 @@ class Parser:
     def version(self) -> int:
         """The protocol version; 0 until CONNECT has told it."""
         return self._version
+
+    @property
+    def connect_properties(self) -> Properties | None:
+        """Those of the CONNECT, also when what comes behind them in it is malformed: how much the client takes."""
+        return self._connect_properties
 
     @property
     def stopped(self) -> bool:
@@ -266,7 +271,7 @@ class Parser:
         qos: i64 = (flags >> 1) & 3
         if qos == 3:
             raise malformed("QoS 3")
-        if qos == 0 and flags & 8 != 0:
+        if qos == 0 and flags & 8 != 0 and self._version != V31:
             raise malformed("QoS 0 with the DUP flag")
         if finish - position < 2:
             raise malformed("a PUBLISH without a topic")
@@ -362,14 +367,13 @@ class Parser:
         if kind == CONNECT:
             if self._version != 0:
                 raise _violation("a second CONNECT")
-            if flags != 0:
-                raise malformed("reserved flags are set in a CONNECT")
-            return self._read_connect(reader)
+            return self._read_connect(flags, reader)
         if self._version == 0:
             raise _violation("the first packet is not a CONNECT")
         if kind == 0 or (kind == AUTH and self._version != V5):
             raise malformed(f"there is no packet type {kind}")
-        if flags != (2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0):
+        # In 3.1 these bits are DUP, QoS and RETAIN in every packet, and mean nothing in most; a repeated one has DUP.
+        if self._version != V31 and flags != (2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0):
             raise malformed(f"reserved flags are wrong in a packet of type {kind}")
         if kind in (PUBACK, PUBREC, PUBREL, PUBCOMP):
             return self._read_acknowledgement(kind, reader)
@@ -389,23 +393,38 @@ class Parser:
             return self._read_auth(reader)
         return self._read_subscription_ack(kind, reader)
 
-    def _read_connect(self, reader: ValueReader) -> Connect:
+    def _read_connect(self, fixed_flags: int, reader: ValueReader) -> Connect:
         name = reader.binary()
         version = reader.u8()
         if (name == b"MQTT" and version not in (V311, V5)) or (name == b"MQIsdp" and version != V31):
             raise MalformedPacket(UNSUPPORTED_PROTOCOL_VERSION, f"there is no MQTT of level {version}", version)
         if name not in (b"MQTT", b"MQIsdp"):
             raise MalformedPacket(UNSUPPORTED_PROTOCOL_VERSION, "the protocol's name is not MQTT", version)
+        try:
+            packet = self._read_connect_body(version, fixed_flags, reader)
+            if reader.left() > 0:
+                raise malformed(f"{reader.left()} bytes are left over in a CONNECT")
+        except MalformedPacket as error:
+            error.version = version  # from here on it is known how to answer
+            raise
+        self._version = version
+        self._max_packet = self._max_later_packet
+        return packet
+
+    def _read_connect_body(self, version: int, fixed_flags: int, reader: ValueReader) -> Connect:
+        if fixed_flags != 0 and version != V31:
+            raise malformed("reserved flags are set in a CONNECT")
         flags = reader.u8()
         keep_alive_s = reader.u16()
         will_qos = (flags >> 3) & 3
         if flags & 1:
-            raise MalformedPacket(MALFORMED_PACKET, "the reserved connect flag is set", version)
+            raise malformed("the reserved connect flag is set")
         if will_qos == 3 or (not flags & 0x04 and flags & 0x38):
-            raise MalformedPacket(MALFORMED_PACKET, "the will flags contradict each other", version)
+            raise malformed("the will flags contradict each other")
         if version != V5 and flags & 0xC0 == 0x40:
-            raise MalformedPacket(MALFORMED_PACKET, "a password without a user name", version)
+            raise malformed("a password without a user name")
         properties = decode_properties(reader, IN_CONNECT) if version == V5 else None
+        self._connect_properties = properties
         if properties is not None and properties.authentication_data is not None:
             _require_method(properties)
         client_id = reader.text()
@@ -418,8 +437,6 @@ class Parser:
             will = Will(topic, reader.binary(), will_qos, flags & 0x20 != 0, will_properties)
         user_name = reader.text() if flags & 0x80 else None
         password = reader.binary() if flags & 0x40 else None
-        self._version = version
-        self._max_packet = self._max_later_packet
         return Connect(
             version, client_id, flags & 0x02 != 0, keep_alive_s, will, user_name, password, properties
         )  # fmt: skip

@@ -9,6 +9,10 @@ again from the log. Entries keep the order in which they were sent, which is the
 
 What comes and goes in runs is entered and taken out in one call.
 
+An acknowledgement of another kind than the publication waits for is a violation (`WrongAcknowledgement`), since one side
+has lost count. Two are not: PUBREC again, of a client that has not seen our PUBREL yet; and any acknowledgement of an
+identifier that is in no use, since its publication may have expired or have been acknowledged twice.
+
 Bounded by `limit`: the broker's own, or the client's Receive Maximum if that is smaller.
 """
 
@@ -23,6 +27,16 @@ AWAIT_PUBACK = 1  # these two are the QoS
 AWAIT_PUBREC = 2
 AWAIT_PUBCOMP = 3
 MAX_PACKET_ID = 0xFFFF
+
+
+_AWAITED = ("nothing", "PUBACK", "PUBREC", "PUBCOMP")
+
+
+class WrongAcknowledgement(Exception):
+    """An acknowledgement that is not the one that its publication waits for."""
+
+    def __init__(self, kind: str, packet_id: int, awaited: int) -> None:
+        super().__init__(f"{kind} for packet identifier {packet_id}, which waits for {_AWAITED[awaited]}")
 
 
 class Inflight(NamedTuple):
@@ -81,7 +95,9 @@ class Window:
         before = len(entries)
         for packet_id in packet_ids:
             entry = entries.get(packet_id)
-            if entry is not None and entry[0] == AWAIT_PUBACK:
+            if entry is not None:
+                if entry[0] != AWAIT_PUBACK:
+                    raise WrongAcknowledgement("PUBACK", packet_id, entry[0])
                 del entries[packet_id]
         return len(entries) < before
 
@@ -92,7 +108,9 @@ class Window:
         known: list[int] = []
         for packet_id in packet_ids:
             entry = entries.get(packet_id)
-            if entry is not None and entry[0] != AWAIT_PUBACK:
+            if entry is not None:
+                if entry[0] == AWAIT_PUBACK:
+                    raise WrongAcknowledgement("PUBREC", packet_id, AWAIT_PUBACK)
                 entries[packet_id] = released
                 known.append(packet_id)
         return known
@@ -103,9 +121,21 @@ class Window:
         before = len(entries)
         for packet_id in packet_ids:
             entry = entries.get(packet_id)
-            if entry is not None and entry[0] == AWAIT_PUBCOMP:
+            if entry is not None:
+                if entry[0] != AWAIT_PUBCOMP:
+                    raise WrongAcknowledgement("PUBCOMP", packet_id, entry[0])
                 del entries[packet_id]
         return len(entries) < before
+
+    def refused(self, packet_id: int) -> bool:
+        """A PUBREC that says that the client does not want the publication; whether it waited for one."""
+        entry = self.entries.get(packet_id)
+        if entry is None:
+            return False
+        if entry[0] != AWAIT_PUBREC:
+            raise WrongAcknowledgement("PUBREC with an error", packet_id, entry[0])
+        del self.entries[packet_id]
+        return True
 
     def drop(self, packet_id: int) -> None:
         self.entries.pop(packet_id, None)
