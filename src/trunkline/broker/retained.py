@@ -57,6 +57,8 @@ class RetainedMessages:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._volatile = 0
+        self._reserved = 0
+        self._reserved_bytes = 0
         self.size_bytes = 0
 
     async def start(self) -> None:
@@ -77,13 +79,35 @@ class RetainedMessages:
     def get(self, name: str) -> Retained | None:
         return self._messages.get(name)
 
-    def put(self, name: str, payload: bytes, headers: bytes, *, volatile: bool = False) -> None:
-        """Keep this as the last message of the name. Stored at the next flush."""
-        if not volatile:
-            if name not in self._messages and len(self) >= self._max_messages:
-                raise RetainedFull(f"max_retained_messages={self._max_messages} is reached")
-            if self.size_bytes + len(payload) + len(headers) > self._max_bytes:
-                raise RetainedFull(f"max_retained_bytes={self._max_bytes} is reached")
+    def reserve(self, name: str, payload_bytes: int) -> bool:
+        """Keep room for a message that is about to be put; False if there is none, so that its publisher can be told.
+
+        `end_reservations` gives the room back, once the message is put. An empty one clears, and needs none.
+        """
+        if not self._has_room(name, payload_bytes):
+            return False
+        if payload_bytes and name not in self._messages:
+            self._reserved += 1
+        self._reserved_bytes += payload_bytes
+        return True
+
+    def end_reservations(self) -> None:
+        self._reserved = self._reserved_bytes = 0
+
+    def _has_room(self, name: str, payload_bytes: int) -> bool:
+        known = self._messages.get(name)
+        if known is not None and payload_bytes <= len(known.payload):
+            return True
+        if payload_bytes and known is None and len(self) + self._reserved >= self._max_messages:
+            return False
+        return not payload_bytes or self.size_bytes + self._reserved_bytes + payload_bytes <= self._max_bytes
+
+    def put(self, name: str, payload: bytes, headers: bytes, *, volatile: bool = False, reserved: bool = False) -> None:
+        """Keep this as the last message of the name. Stored at the next flush. What is not reserved may be refused."""
+        if not volatile and not reserved and not self._has_room(name, len(payload)):
+            full = len(self) + self._reserved >= self._max_messages
+            limit = f"messages={self._max_messages}" if full else f"bytes={self._max_bytes}"
+            raise RetainedFull(f"max_retained_{limit} is reached")
         self._insert(name, Retained(payload, headers, self._clock.wall_ms(), volatile))
         if not volatile:
             self._topic.put(name.encode(), payload, headers)

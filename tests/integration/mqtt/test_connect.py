@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.integration.mqtt.brokers import MqttBroker, Trunkline
 from tests.integration.mqtt.conftest import ClientFactory, Dial
 from tests.integration.mqtt.wire import Closed, Wire, properties
 from trunkline.protocols.mqtt.codec import encode
@@ -215,6 +216,92 @@ def test_text_in_a_connect_must_be_utf_8(dial: Dial, version: int, field: str, b
     wire = dial(version)
     wire.send_raw(raw_connect(version, CLEAN | flags, payload))
     refused(wire, 0x81, 0x82, 0x85, 0x90)
+
+
+@mqtt5("MQTT-3.1.3-4", "MQTT-4.13.1-1")
+@pytest.mark.ours_only("Mosquitto closes without a CONNACK")
+@pytest.mark.parametrize(
+    "data",
+    [
+        raw_connect(V5, CLEAN, text(b"\xc3\x28")),
+        raw_connect(V5, CLEAN, b""),
+        raw_connect(V5, CLEAN, text("c") + b"more"),
+        raw_connect(V5, CLEAN | RESERVED, text("c")),
+        raw_connect(V5, CLEAN, text("c"), first=0x11),
+    ],
+    ids=["not utf-8", "cut short", "too long", "reserved flag", "flags of the fixed header"],
+)
+def test_a_malformed_connect_of_5_0_is_answered_with_0x81_and_a_reason(dial: Dial, data: bytes) -> None:
+    wire = dial(V5)
+    wire.send_raw(data)
+    connack = wire.receive(ConnAck)
+    assert connack.reason_code == 0x81
+    assert connack.properties is not None
+    assert connack.properties.reason_string
+    wire.closed()
+
+
+@pytest.mark.ours_only("Mosquitto closes without a CONNACK")
+@pytest.mark.parametrize(
+    ("section", "told"), [(b"\x17\x00", False), (b"\x27\x00\x00\x00\x05", False), (b"\x17\x01", True)]
+)
+def test_the_answer_to_a_malformed_connect_heeds_the_properties_before_the_fault(
+    dial: Dial, section: bytes, told: bool
+) -> None:
+    wire = dial(V5)
+    body = text("MQTT") + bytes([V5, CLEAN, 0, 0, len(section)]) + section + text(b"\xc3\x28")
+    wire.send_raw(bytes([0x10, len(body)]) + body)
+    connack = wire.receive(ConnAck)
+    assert connack.reason_code == 0x81
+    assert (connack.properties is not None) == told
+    wire.closed()
+
+
+@mqtt5("MQTT-3.1.2-24", "MQTT-3.2.2-19", "MQTT-3.2.2-20")
+@pytest.mark.parametrize("limit", [1, 4, 5, 12])
+def test_a_connack_that_is_larger_than_the_client_takes_is_not_sent(
+    mqtt: MqttBroker, dial: Dial, client: ClientFactory, unique: Callable[[str], str], limit: int
+) -> None:
+    """It would have to leave out what the client must know. The session of that client is not touched."""
+    name = unique("small")
+    before = client(V5, name)
+    wire = dial(V5)
+    wire.send(Connect(V5, name, properties=properties(maximum_packet_size=limit)))
+    assert raw_refusal(wire) == b""
+    if isinstance(mqtt, Trunkline):
+        before.quiet()
+
+
+@mqtt5("MQTT-3.1.2-24", "MQTT-3.2.2-19")
+@pytest.mark.ours_only("Mosquitto gives no reason string")
+@pytest.mark.parametrize(("limit", "answer"), [(4, b""), (5, b"\x20\x03\x00\x8c\x00"), (0, None)])
+def test_a_refusal_fits_the_client_without_its_reason_string_or_is_not_sent(
+    dial: Dial, limit: int, answer: bytes | None
+) -> None:
+    wire = dial(V5)
+    wanted = properties(authentication_method="GUESS", maximum_packet_size=limit or None)
+    wire.send(Connect(V5, "c", properties=wanted))
+    if answer is not None:
+        assert raw_refusal(wire) == answer
+        return
+    connack = wire.receive(ConnAck)
+    assert connack.properties is not None
+    assert connack.properties.reason_string
+
+
+@pytest.mark.ours_only("Mosquitto has other limits")
+@pytest.mark.parametrize(
+    ("will_topic", "code"),
+    [("$SYS/forged", 0x87), ("a/" * 128 + "a", 0x90), ("a" * 4097, 0x90)],
+    ids=["$SYS", "deep", "long"],
+)
+@pytest.mark.parametrize("version", [V31, V311, V5], ids=["3.1", "3.1.1", "5.0"])
+def test_a_will_that_could_not_be_published_is_refused_with_its_client(
+    dial: Dial, version: int, will_topic: str, code: int
+) -> None:
+    wire = dial(version)
+    assert wire.connect("testator", will=Will(will_topic, b"x", 1)).reason_code == (code if version == V5 else 5)
+    wire.closed()
 
 
 @mqtt311("MQTT-3.1.3-5")

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from tests.integration.mqtt.brokers import MqttBroker, Trunkline
 from tests.integration.mqtt.conftest import MqttBrokerFactory
 from tests.integration.mqtt.wire import Closed, Wire, properties
-from trunkline.protocols.mqtt.packets import V5, V311, ConnAck, Connect, Publish, SubAck, Subscribe, Subscription
+from trunkline.client import Client
+from trunkline.client.topics import Topics
+from trunkline.protocols.mqtt.packets import (
+    V5,
+    V31,
+    V311,
+    ConnAck,
+    Connect,
+    PubAck,
+    Publish,
+    PubRec,
+    SubAck,
+    Subscribe,
+    Subscription,
+)
 
 mqtt311 = pytest.mark.mqtt311
 mqtt5 = pytest.mark.mqtt5
@@ -70,13 +85,76 @@ def test_subscriptions_sessions_and_levels_over_the_limit_are_refused(mqtt_with:
         wire.quiet()
 
 
-def test_retained_messages_over_the_limit_are_not_kept(mqtt_with: MqttBrokerFactory) -> None:
+TOO_LARGE = {"deep": "a/" * 128 + "a", "long": "a" * 4_097}
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("name", TOO_LARGE.values(), ids=TOO_LARGE)
+@pytest.mark.parametrize("version", [V31, V311, V5], ids=["3.1", "3.1.1", "5.0"])
+def test_a_publication_to_a_topic_over_the_limits_is_refused_and_never_acknowledged(
+    mqtt: MqttBroker, version: int, name: str, qos: int
+) -> None:
+    with Wire(mqtt.port, version) as wire, Wire(mqtt.port, version) as bystander:
+        wire.connect("over-the-limits")
+        bystander.connect("bystander")
+        wire.send(Publish(name, b"x", qos, False, False, 7 if qos else 0))
+        if version == V5 and qos:
+            answer = wire.receive(PubAck if qos == 1 else PubRec)
+            assert (answer.packet_id, answer.reason_code) == (7, 0x90)
+            assert answer.properties is not None
+            assert answer.properties.reason_string
+            wire.quiet()
+        else:
+            wire.closed(0x90)
+        bystander.quiet()
+
+
+@pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"])
+def test_what_its_log_topic_does_not_take_is_not_acknowledged_however_often_it_comes(
+    mqtt_with: MqttBrokerFactory, version: int
+) -> None:
+    """QoS 2 of a kept session: the identifier of what was refused is not taken for one that is known."""
+    broker = mqtt_with()
+    assert isinstance(broker, Trunkline)
+    with Client(broker.bootstrap) as kafka:
+        Topics(kafka).create("mqtt", 1, {"max.message.bytes": "1000"})
+    kept = properties(session_expiry_interval=600) if version == V5 else None
+    for dup in (False, True, True):
+        with Wire(broker.port, version) as wire:
+            wire.connect("stubborn", clean_start=False, properties=kept)
+            wire.send(Publish("t", bytes(2_000), 2, False, dup, 7))
+            wire.closed(0x95)
+    broker.stop()
+    broker.start()
+    with Wire(broker.port, version) as wire:
+        wire.connect("stubborn", clean_start=False, properties=kept)
+        wire.send(Publish("t", bytes(2_000), 2, False, True, 7))
+        wire.closed(0x95)
+        with Wire(broker.port, version) as other:
+            other.connect("other")
+            other.subscribe("t", 2)
+            with Wire(broker.port, version) as again:
+                again.connect("stubborn", clean_start=False, properties=kept)
+                again.publish("t", b"small", 2, packet_id=7)
+            assert other.take().payload == b"small"
+
+
+def test_retained_messages_over_the_limit_are_refused(mqtt_with: MqttBrokerFactory) -> None:
     broker = mqtt_with(mqtt_max_retained="2")
+    with Wire(broker.port) as old:
+        old.connect("old")
+        for name in ("r/a", "r/b"):
+            old.publish(name, b"x", 1, retain=True)
+        old.send(Publish("r/c", b"x", 1, True, False, 1))
+        old.closed()
     with Wire(broker.port, V5) as wire:
         wire.connect("wire")
-        for name in ("r/a", "r/b", "r/c"):
-            wire.publish(name, b"x", 1, retain=True)
-        wire.publish("r/a", b"y", 1, retain=True)
+        assert [wire.publish("r/c", b"x", qos, retain=True) for qos in (1, 2)] == [0x97, 0x97]
+        wire.publish("r/d", b"x", 0, retain=True)
+        assert wire.publish("r/a", b"y", 1, retain=True) < 0x80
+        assert wire.publish("r/c", b"x", 1) < 0x80
+        wire.send(*[Publish(f"r/{name}", b"x", 1, True, False, 10 + number) for number, name in enumerate("efg")])
+        assert [wire.receive(PubAck).reason_code for _ in range(3)] == [0x97] * 3
         wire.subscribe("r/#", 1)
         assert {(message.topic, message.payload) for message in (wire.take(), wire.take())} == {
             ("r/a", b"y"),

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.mqtt.brokers import MqttBroker
+from tests.integration.mqtt.brokers import MqttBroker, Trunkline
 from tests.integration.mqtt.conftest import ClientFactory
 from tests.integration.mqtt.wire import Closed, Wire, properties
 from trunkline.protocols.mqtt.packets import (
     V5,
+    Disconnect,
+    Packet,
     PingReq,
     PingResp,
     PubAck,
@@ -21,6 +23,7 @@ from trunkline.protocols.mqtt.packets import (
     SubAck,
     Subscribe,
     Subscription,
+    Unsubscribe,
 )
 
 mqtt311 = pytest.mark.mqtt311
@@ -217,18 +220,145 @@ def test_the_broker_too_answers_in_order(client: ClientFactory, version: int, to
 
 
 @mqtt311("MQTT-3.3.5-2")
-@pytest.mark.parametrize("qos", [1, 2])
-def test_a_publication_that_is_not_allowed_is_acknowledged_or_the_connection_closed(
-    client: ClientFactory, qos: int
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_publication_that_is_not_allowed_ends_the_connection(
+    mqtt: MqttBroker, client: ClientFactory, qos: int
 ) -> None:
     publisher, watcher = client(), client()
     watcher.subscribe("$SYS/broker/forged", 2)
-    publisher.send(Publish("$SYS/broker/forged", b"x", qos, False, False, 5))
-    try:
-        assert isinstance(publisher.receive_any(), PubAck if qos == 1 else PubRec)
-    except Closed:
-        pass
+    publisher.send(Publish("$SYS/broker/forged", b"x", qos, False, False, 5 if qos else 0))
+    packets = until_closed(publisher)
+    assert not packets or not isinstance(mqtt, Trunkline), "only Mosquitto acknowledges it first"
     watcher.quiet()
+
+
+ACKNOWLEDGEMENTS: dict[str, tuple[int, Callable[[int], list[Packet]]]] = {
+    "PUBREC for QoS 1": (1, lambda packet_id: [PubRec(packet_id)]),
+    "PUBCOMP for QoS 1": (1, lambda packet_id: [PubComp(packet_id)]),
+    "PUBACK for QoS 2": (2, lambda packet_id: [PubAck(packet_id)]),
+    "PUBCOMP instead of PUBREC": (2, lambda packet_id: [PubComp(packet_id)]),
+    "PUBACK instead of PUBCOMP": (2, lambda packet_id: [PubRec(packet_id), PubAck(packet_id)]),
+}
+REFUSALS: dict[str, tuple[int, Callable[[int], list[Packet]]]] = {
+    "PUBREC with an error for QoS 1": (1, lambda packet_id: [PubRec(packet_id, 0x83)]),
+    "PUBREC with an error instead of PUBCOMP": (2, lambda packet_id: [PubRec(packet_id), PubRec(packet_id, 0x83)]),
+}
+
+
+def until_closed(wire: Wire) -> list[Packet]:
+    """Everything that the broker says before it closes the connection."""
+    packets: list[Packet] = []
+    while True:
+        try:
+            packets.append(wire.receive_any())
+        except Closed:
+            return packets
+
+
+def delivered(client: ClientFactory, version: int, topic: str, qos: int) -> tuple[Wire, int]:
+    """A client that has a publication and has not acknowledged it, and the packet identifier."""
+    subscriber = client(version)
+    subscriber.subscribe(topic, qos)
+    client(version).publish(topic, b"x", qos)
+    return subscriber, subscriber.receive(Publish).packet_id
+
+
+def ends_as_a_protocol_error(wire: Wire, mqtt: MqttBroker) -> None:
+    packets = until_closed(wire)
+    assert all(isinstance(packet, PubRel | Disconnect) for packet in packets), packets
+    if wire.version == V5 and isinstance(mqtt, Trunkline):
+        assert isinstance(packets[-1], Disconnect)
+        assert packets[-1].reason_code == 0x82
+
+
+@mqtt5("MQTT-4.13.1-1")
+@pytest.mark.parametrize("wrong", ACKNOWLEDGEMENTS)
+def test_an_acknowledgement_of_the_wrong_type_ends_the_connection(
+    mqtt: MqttBroker, client: ClientFactory, version: int, topic: str, wrong: str
+) -> None:
+    qos, answers = ACKNOWLEDGEMENTS[wrong]
+    wire, packet_id = delivered(client, version, topic, qos)
+    wire.send(*answers(packet_id), PingReq())
+    ends_as_a_protocol_error(wire, mqtt)
+
+
+@pytest.mark.parametrize("wrong", REFUSALS)
+def test_a_refusal_where_none_is_due_ends_the_connection(
+    mqtt: MqttBroker, client: ClientFactory, topic: str, wrong: str
+) -> None:
+    qos, answers = REFUSALS[wrong]
+    wire, packet_id = delivered(client, V5, topic, qos)
+    wire.send(*answers(packet_id), PingReq())
+    ends_as_a_protocol_error(wire, mqtt)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_acknowledgements_of_unknown_identifiers_and_repeated_ones_are_lawful(
+    client: ClientFactory, version: int, topic: str, qos: int
+) -> None:
+    wire, packet_id = delivered(client, version, topic, qos)
+    unknown = packet_id + 1_000
+    wire.send(PubAck(unknown), PubComp(unknown), PubRec(unknown))
+    assert wire.receive(PubRel).packet_id == unknown
+    if qos == 1:
+        wire.send(PubAck(packet_id), PubAck(packet_id))
+    else:
+        wire.send(PubRec(packet_id), PubRec(packet_id))
+        assert [wire.receive(PubRel).packet_id for _ in range(2)] == [packet_id] * 2
+        wire.send(PubComp(packet_id), PubComp(packet_id))
+    wire.quiet()
+
+
+@mqtt5("MQTT-3.1.2-24")
+def test_topic_aliases_give_way_where_they_would_make_a_packet_too_large(
+    client: ClientFactory, unique: Callable[[str], str]
+) -> None:
+    """The first packet of a topic is larger by its alias; once the client knows it, more fits than without."""
+    topic, limit = unique("t"), 60
+    subscriber = client(
+        V5, properties=properties(maximum_packet_size=limit, topic_alias_maximum=5), topic_alias_maximum=5
+    )
+    subscriber.subscribe(topic, 0)
+    publisher = client(V5)
+    room = limit - 2 - 2 - len(topic) - 1
+    for size in (room, room - 1, room - 2, room - 3, room - 10, room, room + 1):
+        publisher.publish(topic, b"x" * size, 0)
+        assert len(subscriber.take().payload) == size
+    publisher.publish(topic, b"x" * limit, 0)
+    publisher.publish(topic, b"end", 0)
+    assert subscriber.take().payload == b"end"
+
+
+@mqtt5("MQTT-3.1.2-24", "MQTT-3.1.2-25")
+@pytest.mark.ours_only("Mosquitto's CONNACK is larger")
+def test_what_is_sent_again_fits_a_client_that_takes_less_than_before(
+    client: ClientFactory, unique: Callable[[str], str], topic: str
+) -> None:
+    name = unique("shrunk")
+    first = client(V5, name, properties=properties(session_expiry_interval=60))
+    first.subscribe(topic, 1)
+    publisher = client(V5)
+    publisher.publish(topic, b"x" * 500)
+    publisher.publish(topic, b"small")
+    assert [len(first.receive(Publish).payload) for _ in range(2)] == [500, 5]
+    first.cut()
+    again = client(
+        V5, name, clean_start=False, properties=properties(session_expiry_interval=60, maximum_packet_size=100)
+    )
+    assert again.take().payload == b"small"
+    again.quiet()
+
+
+@mqtt5("MQTT-3.1.2-24")
+@pytest.mark.ours_only("Mosquitto's CONNACK is larger")
+@pytest.mark.parametrize("unsubscribe", [False, True])
+def test_a_request_whose_answer_the_client_does_not_take_ends_the_connection_with_0x95(
+    client: ClientFactory, topic: str, unsubscribe: bool
+) -> None:
+    wire = client(V5, properties=properties(maximum_packet_size=30))
+    filters = [f"{topic}/{number}" for number in range(40)]
+    wire.send(Unsubscribe(1, filters) if unsubscribe else Subscribe(1, [Subscription(each) for each in filters]))
+    wire.closed(0x95)
 
 
 @mqtt5("MQTT-3.2.2-15")

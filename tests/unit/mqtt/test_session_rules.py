@@ -10,6 +10,8 @@ import pytest
 
 from tests.unit.mqtt.front_door import Peer, front_door, payloads
 from trunkline.broker.mapping import Mapping, MappingRule
+from trunkline.log.errors import LogError
+from trunkline.log.store import Appended
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import Properties, encode
 from trunkline.protocols.mqtt.limits import MqttLimits
@@ -33,6 +35,7 @@ from trunkline.protocols.mqtt.packets import (
     Unsubscribe,
     Will,
 )
+from trunkline.protocols.mqtt.source import Source
 
 
 def run(work: Coroutine[None, None, None]) -> None:
@@ -355,6 +358,37 @@ def test_a_repeated_qos_2_publication_is_acknowledged_and_not_published_again() 
 
 
 # -- limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["refused", "not on disk"])
+def test_a_qos_2_publication_that_was_not_stored_is_a_new_one_when_it_comes_again(
+    monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    def fails(*_: object) -> tuple[int, asyncio.Future[Appended]]:
+        if at_once:
+            raise LogError("the disk is full")
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        future.set_exception(LogError("the disk is broken"))
+        return 0, future
+
+    async def work() -> None:
+        async with front_door() as door:
+            other = await door.connect("other")
+            await other.publish("t", b"so that the log topic exists", qos=2)
+            client = await door.returning("c", V5)
+            with monkeypatch.context() as broken:
+                broken.setattr(Source, "append", fails)
+                client.send(Publish("t", b"x", 2, packet_id=7))
+                told = (await client.ended())[-1]
+                assert isinstance(told, Disconnect)
+                assert told.reason_code == errors.IMPLEMENTATION_SPECIFIC_ERROR
+            await other.subscribe("t")
+            client = await door.returning("c", V5)
+            client.send(Publish("t", b"x", 2, dup=True, packet_id=7))
+            assert (await client.receive(PubRec)).reason_code == errors.SUCCESS
+            assert (await other.receive(Publish)).payload == b"x"
+
+    run(work())
 
 
 def test_more_than_receive_maximum_ends_the_connection() -> None:

@@ -88,10 +88,15 @@ OutgoingPublish: TypeAlias = tuple[str, bytes, int, bool, bool, int, bytes]
 
 
 class TopicAliases:
-    """Aliases that we give to topics when we send: the first `maximum` topics of a connection get one."""
+    """Aliases that we give to topics when we send: the first `maximum` topics of a connection get one.
 
-    def __init__(self, maximum: int) -> None:
+    An alias takes a few bytes beside a topic that the client does not know it for yet, or that is shorter than the alias;
+    a packet that would grow over `max_packet_bytes` (0: no limit) by it goes out without.
+    """
+
+    def __init__(self, maximum: int, max_packet_bytes: int = 0) -> None:
         self.maximum = maximum
+        self.max_packet_bytes = max_packet_bytes
         self.known: dict[str, int] = {}
 
 
@@ -125,13 +130,12 @@ def encode_publishes(messages: list[OutgoingPublish], version: int, aliases: Top
         section = properties
         if aliases is not None:
             alias = aliases.known.get(topic, 0)
-            if alias:
-                raw = b""
-            elif len(aliases.known) < aliases.maximum:
-                alias = len(aliases.known) + 1
-                aliases.known[topic] = alias
-            if alias:
-                section = _with_alias(properties, alias)
+            if alias or len(aliases.known) < aliases.maximum:
+                number = alias or len(aliases.known) + 1
+                aliased, named = _with_alias(properties, number), b"" if alias else raw
+                if _fits(aliases.max_packet_bytes, _publish_body_bytes(named, payload, qos, aliased)):
+                    aliases.known[topic] = number
+                    raw, section = named, aliased
         size: i64 = 2 + len(raw) + len(payload)
         if qos:
             size += 2
@@ -191,10 +195,28 @@ def _with_alias(section: bytes, alias: int) -> bytes:
     return out.getvalue()
 
 
-def publish_bytes(topic: str, payload: bytes, qos: int, properties: bytes, version: int) -> int:
-    """How large a PUBLISH without topic alias is, to hold against the client's maximum packet size."""
-    size = 2 + len(topic.encode()) + len(payload) + (2 if qos else 0) + (len(properties) if version == V5 else 0)
+def publish_bytes(
+    topic: str, payload: bytes, qos: int, properties: bytes, version: int, aliases: TopicAliases | None = None
+) -> int:
+    """How large a PUBLISH is at least, to hold against the client's maximum packet size."""
+    size = _publish_body_bytes(topic.encode(), payload, qos, properties if version == V5 else b"")
+    alias = aliases.known.get(topic, 0) if aliases is not None else 0
+    if alias:
+        size = min(size, _publish_body_bytes(b"", payload, qos, _with_alias(properties, alias)))
+    return _packet_bytes(size)
+
+
+def _publish_body_bytes(topic: bytes, payload: bytes, qos: int, section: bytes) -> int:
+    return 2 + len(topic) + len(payload) + (2 if qos else 0) + len(section)
+
+
+def _packet_bytes(size: int) -> int:
+    """A packet's size from what it announces as its remaining length."""
     return size + 2 + (size > 0x7F) + (size > 0x3FFF) + (size > 0x1FFFFF)
+
+
+def _fits(max_packet_bytes: int, size: int) -> bool:
+    return max_packet_bytes == 0 or _packet_bytes(size) <= max_packet_bytes
 
 
 def encode_acknowledgements(kind: int, packet_ids: list[int]) -> bytes:

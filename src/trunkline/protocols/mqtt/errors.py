@@ -60,6 +60,14 @@ V3_RETURN_CODES = {
     SERVER_UNAVAILABLE: 3,
     BAD_USER_NAME_OR_PASSWORD: 4,
     NOT_AUTHORIZED: 5,
+    TOPIC_NAME_INVALID: 5,  # of the will: to try again is no use, which 3 would say
+}
+
+# Why a publication is not taken, for the reason string.
+PUBLISH_REFUSALS = {
+    NOT_AUTHORIZED: "clients may not publish here",
+    TOPIC_NAME_INVALID: "the topic name is too long or has too many levels",
+    QUOTA_EXCEEDED: "no more retained messages are kept",
 }
 
 

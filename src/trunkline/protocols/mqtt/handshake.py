@@ -47,7 +47,9 @@ class Handshake:
     def start(self) -> None:
         packet, session = self._packet, self._session
         if not self._check_client_id():
-            session.refuse_connect(errors.CLIENT_IDENTIFIER_NOT_VALID)
+            session.refuse_connect(errors.CLIENT_IDENTIFIER_NOT_VALID, "this client identifier is not taken")
+        elif (refusal := self._will_refusal()) != errors.SUCCESS:
+            session.refuse_connect(refusal, "the will could not be published: its topic is not taken")
         elif not self.with_method:
             admission = self._hub.access.admit(packet.user_name, packet.password, session.peer)
             if admission.reason_code != errors.SUCCESS:
@@ -59,9 +61,9 @@ class Handshake:
             properties = packet.properties
             assert properties is not None
             if properties.authentication_method != METHOD:
-                session.refuse_connect(errors.BAD_AUTHENTICATION_METHOD)
+                session.refuse_connect(errors.BAD_AUTHENTICATION_METHOD, f"the only authentication method is {METHOD}")
             elif properties.authentication_data is None:
-                session.send(_auth(errors.CONTINUE_AUTHENTICATION))
+                session.say(_auth(errors.CONTINUE_AUTHENTICATION))
             elif self._authenticated(properties.authentication_data):
                 self._open()
             else:
@@ -85,9 +87,9 @@ class Handshake:
         if data is None:
             session.refuse(errors.PROTOCOL_ERROR, "this is not how the authentication method goes on")
         elif not data and started:
-            session.send(_auth(errors.CONTINUE_AUTHENTICATION))
+            session.say(_auth(errors.CONTINUE_AUTHENTICATION))
         elif self._authenticated(data):
-            session.send(_auth(errors.SUCCESS))
+            session.say(_auth(errors.SUCCESS))
         else:
             session.refuse(errors.NOT_AUTHORIZED, "the user or the password is wrong")
 
@@ -122,6 +124,11 @@ class Handshake:
             session.client_id = "auto-" + uuid.uuid4().hex
         return len(session.client_id.encode()) <= self._hub.limits.max_client_id_bytes
 
+    def _will_refusal(self) -> int:
+        """Why the will's topic is not taken; said now, since nobody is there to be told when the will is due."""
+        will = self._packet.will
+        return errors.SUCCESS if will is None else self._hub.routes.refusal(will.topic)
+
     def _open(self) -> None:
         hub, limits, packet, session = self._hub, self._hub.limits, self._packet, self._session
         session.user_name = self._user
@@ -131,9 +138,9 @@ class Handshake:
             properties = packet.properties or Properties()
             expiry_s = properties.session_expiry_interval or 0
             receive_maximum = properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM
-            session.client_max_packet_bytes = properties.maximum_packet_size or 0
             if properties.topic_alias_maximum:
-                session.aliases = TopicAliases(min(properties.topic_alias_maximum, limits.topic_alias_maximum))
+                maximum = min(properties.topic_alias_maximum, limits.topic_alias_maximum)
+                session.aliases = TopicAliases(maximum, session.client_max_packet_bytes)
             session.particular = session.client_max_packet_bytes > 0 or session.aliases is not None
         expiry_s = min(expiry_s, limits.max_session_expiry_s)
         window = limits.max_stored_inflight_messages if expiry_s else limits.max_inflight_messages
@@ -141,6 +148,10 @@ class Handshake:
         if packet.version == V5 and limits.max_keep_alive_s < LARGEST_KEEP_ALIVE_S:
             keep_alive_s = min(keep_alive_s or LARGEST_KEEP_ALIVE_S, limits.max_keep_alive_s)
         session.keep_alive_ms = keep_alive_s * 1000 * KEEP_ALIVE_FACTOR
+        answer = self._answer(expiry_s, keep_alive_s) if packet.version == V5 else None
+        if session.fitting(ConnAck(False, errors.SUCCESS, answer)) is None:
+            session.turn_away()  # every property in it has to be known: better no connection than wrong ideas
+            return
         try:
             state, present = hub.sessions.open(
                 session,
@@ -153,7 +164,6 @@ class Handshake:
         except SessionRefused as refusal:
             session.refuse_connect(refusal.reason_code)
             return
-        answer = self._answer(expiry_s, keep_alive_s) if packet.version == V5 else None
         session.opened(state, encode(ConnAck(present, errors.SUCCESS, answer), packet.version))
 
     def _answer(self, expiry_s: int, keep_alive_s: int) -> Properties:
@@ -175,7 +185,7 @@ class Handshake:
         return properties
 
 
-def _auth(reason_code: int) -> bytes:
+def _auth(reason_code: int) -> Auth:
     properties = Properties()
     properties.authentication_method = METHOD
-    return encode(Auth(reason_code, properties), V5)
+    return Auth(reason_code, properties)

@@ -103,7 +103,7 @@ class Hub:
         self._put_off = False  # whether it waits for the next read
         self._waiting_for_topic = False
         self._turns = Turns()
-        self._writer = Writer(self._turns, self._refused)
+        self._writer = Writer(self._turns, self)
         self._changed_flows: dict[SessionState, None] = {}
         self._changed_inbound: dict[SessionState, None] = {}
         self._changed_groups: dict[ShareGroup, None] = {}
@@ -252,6 +252,15 @@ class Hub:
                 return
         turn = Turn([(session, session.take_acks()) for session in self._acks], self._then)
         self._acks, self._then = [], []
+        try:
+            self._carry_out(turn)
+        except Exception:
+            turn.failed = True  # nobody waits for ever, and nothing is acknowledged that may not be stored
+            raise
+        finally:
+            self._turns.add(turn)
+
+    def _carry_out(self, turn: Turn) -> None:
         if self._publications:
             self._store_and_deliver(turn)
         # Delivering may touch sessions, and pumping them may touch flows: sessions first, then the journal, then output.
@@ -265,7 +274,6 @@ class Hub:
             self._guarded(session, session.flush)
         again, self._again = self._again, []
         self._touched += again
-        self._turns.add(turn)
 
     def _guarded(self, session: Link, work: Callable[[], None]) -> None:
         """One session's trouble is its own: the others' output and acknowledgements must not suffer."""
@@ -302,7 +310,7 @@ class Hub:
             kept = []
             for item in self._publications:
                 if item[0].mapped is not None and item[0].mapped.topic in failed:
-                    self.sessions.refused(item[1])
+                    self.sessions.unplaced(item[1], item[2])
                 else:
                     kept.append(item)
             self._publications = kept
@@ -360,12 +368,16 @@ class Hub:
         for _, run, section in publications:
             if run.retain:
                 for payload in run.payloads:
-                    self._retain(run.topic, payload, section)
+                    self._retain(run.topic, payload, section, reserved=run.qos > 0)
                 self._retained_need_disk = self._retained_need_disk or run.qos > 0
+        self.retained.end_reservations()
         self._writer.append(publications, turn)
 
-    def _refused(self, run: Run) -> None:
-        self.sessions.refused(run)  # which are set after this object is made
+    def refused(self, run: Run, section: bytes) -> None:
+        self.sessions.refused(run, section)
+
+    def lost(self, run: Run, section: bytes) -> None:
+        self.sessions.lost(run, section)
 
     def _write_sessions(self, turn: Turn) -> None:
         for state in self._changed_flows:
@@ -391,10 +403,10 @@ class Hub:
 
     # -- retained ------------------------------------------------------------------------------------------------------
 
-    def _retain(self, topic: str, payload: bytes, section: bytes) -> None:
+    def _retain(self, topic: str, payload: bytes, section: bytes, *, reserved: bool) -> None:
         try:
             if payload:
-                self.retained.put(topic, payload, section)
+                self.retained.put(topic, payload, section, reserved=reserved)
             else:
                 self.retained.clear(topic)
         except RetainedFull as error:
@@ -471,11 +483,14 @@ class Hub:
         retain: bool = False,
         properties: Properties | None = None,
     ) -> None:
-        """Publish without a connection."""
+        """Publish without a connection, so that nobody can be told what is refused."""
         route = self.routes.route(topic)
         if route.refusal:
             self.counters.refused += 1
             return
+        if retain and qos and not self.retained.reserve(topic, len(payload)):
+            self.counters.retained_refused += 1
+            retain = False
         expires_ms = None
         if properties is not None and properties.message_expiry_interval is not None:
             expires_ms = self.clock.wall_ms() + properties.message_expiry_interval * 1000

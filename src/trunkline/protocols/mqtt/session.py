@@ -9,6 +9,9 @@ Rules it keeps:
 - PUBACK and PUBREC leave when the publication is on disk; PUBCOMP of a session that is kept, when it is on disk that the
   identifier is free.
 - A violation closes this connection, with a reason where the version has one, and touches nothing else.
+- No packet is larger than the client takes. Reason strings give way; where that is not enough, the connection ends.
+- A publication that is not stored is not acknowledged: 5.0 has a reason code for it in PUBACK and PUBREC; without one,
+  that is in the older versions and for QoS 0, the connection ends.
 - Whatever ends the connection, but a DISCONNECT that says otherwise, makes the will due.
 """
 
@@ -57,6 +60,7 @@ from trunkline.protocols.mqtt.packets import (
 )
 from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.state import SessionState
+from trunkline.protocols.mqtt.window import WrongAcknowledgement
 
 if TYPE_CHECKING:
     from trunkline.protocols.mqtt.hub import Hub
@@ -66,7 +70,7 @@ if TYPE_CHECKING:
 class Session(Link):
     __slots__ = ("_handshake", "_held", "_held_bytes", "_parser", "_sections", "_send_will", "administrator", "aliases", "answers_due",
                  "client_max_packet_bytes", "keep_alive_ms", "last_active_ms", "particular", "state",
-                 "user_name", "version")  # fmt: skip
+                 "user_name", "version", "wants_reasons")  # fmt: skip
 
     def __init__(self, hub: Hub, outlet: Outlet, peer: str) -> None:
         super().__init__(hub, outlet, peer)
@@ -76,6 +80,7 @@ class Session(Link):
         self.state: SessionState | None = None
         self.aliases: TopicAliases | None = None
         self.client_max_packet_bytes = 0  # 0: no limit
+        self.wants_reasons = True  # the client's Request Problem Information
         self.particular = False  # whether its PUBLISH packets differ from everyone else's
         self.keep_alive_ms = 0.0
         self.last_active_ms = hub.clock.monotonic_ms()
@@ -199,7 +204,8 @@ class Session(Link):
                 self._close()
             elif error.version == V5:
                 self.version = V5
-                self.refuse_connect(error.reason_code)
+                self._heed(self._parser.connect_properties)
+                self.refuse_connect(error.reason_code, error.text)
             else:
                 self._close()
         else:
@@ -209,11 +215,18 @@ class Session(Link):
 
     def _connect(self, packet: Connect) -> None:
         self.version = packet.version
+        self._heed(packet.properties)
         self.phase = Phase.AUTHENTICATING
         handshake = Handshake(self._hub, self, packet)
         if handshake.with_method:
             self._handshake = handshake
         handshake.start()
+
+    def _heed(self, properties: Properties | None) -> None:
+        """What CONNECT says about our answers, the first of which is CONNACK."""
+        if properties is not None:
+            self.client_max_packet_bytes = properties.maximum_packet_size or 0
+            self.wants_reasons = properties.request_problem_information != 0
 
     def _authenticate(self, packet: Auth) -> None:
         if self._handshake is None:
@@ -251,10 +264,16 @@ class Session(Link):
             if self._held is None and self.ready:
                 self._outlet.resume_reading()
 
-    def refuse_connect(self, reason_code: int) -> None:
-        self._hub.counters.connections_refused += 1
+    def refuse_connect(self, reason_code: int, text: str = "") -> None:
         code = reason_code if self.version == V5 else errors.V3_RETURN_CODES.get(reason_code, 3)
-        self.send(encode(ConnAck(False, code), self.version))
+        answer = self.fitting(ConnAck(False, code), text)
+        if answer is not None:
+            self.send(answer)
+        self.turn_away()
+
+    def turn_away(self) -> None:
+        """Let the client go without an answer to its CONNECT, or after one."""
+        self._hub.counters.connections_refused += 1
         self._close()
 
     def _disconnect(self, packet: Disconnect) -> None:
@@ -275,19 +294,43 @@ class Session(Link):
         if self.phase is Phase.CLOSED:
             return
         if self.phase in (Phase.AUTHENTICATING, Phase.CONNECTING):
-            self.refuse_connect(reason_code)
+            self.refuse_connect(reason_code, text)
             return
         if self.version == V5:
-            properties = None
-            if text and not self.client_max_packet_bytes:
-                properties = Properties()
-                properties.reason_string = text
-            self.send(encode(Disconnect(reason_code, properties), V5))
+            farewell = self.fitting(Disconnect(reason_code), text)
+            if farewell is not None:
+                self.send(farewell)
         self._close()
 
     def out_of_input(self) -> None:
         """The broker has no room for what all clients have begun to send, and this one has begun most of it."""
         self.refuse(errors.QUOTA_EXCEEDED, "too much is begun and not finished on this connection")
+
+    def fitting(
+        self, packet: ConnAck | Disconnect | Auth | SubAck | UnsubAck | PubAck | PubRec, text: str = ""
+    ) -> bytes | None:
+        """The packet, with this reason string where the client wants to know and it fits; None if not even that does."""
+        if text and self.version == V5 and self.wants_reasons:
+            plain = packet.properties
+            packet.properties = Properties()
+            packet.properties.reason_string = text
+            told = encode(packet, V5)
+            packet.properties = plain
+            if self._fits(told):
+                return told
+        data = encode(packet, self.version)
+        return data if self._fits(data) else None
+
+    def _fits(self, data: bytes) -> bool:
+        return not self.client_max_packet_bytes or len(data) <= self.client_max_packet_bytes
+
+    def say(self, packet: Auth) -> None:
+        """Send a packet that the client waits for; without it there is no going on."""
+        data = self.fitting(packet)
+        if data is None:
+            self.refuse(errors.PACKET_TOO_LARGE, "")
+        else:
+            self.send(data)
 
     def taken_over(self) -> None:
         self.refuse(errors.SESSION_TAKEN_OVER, "")
@@ -310,6 +353,7 @@ class Session(Link):
         self.refuse(errors.IMPLEMENTATION_SPECIFIC_ERROR, "the publication could not be stored")
 
     def _close(self) -> None:
+        self._releases = []  # nothing follows a DISCONNECT, and what they release is not written down yet
         self.flush()
         self._outlet.close()
         self.lost()
@@ -376,13 +420,19 @@ class Session(Link):
         qos = packet.qos
         refusal = route.refusal
         if refusal and self.administrator and hub.management.handle(packet):
-            if qos and self.phase is Phase.CONNECTED:
-                self._admit(packet, qos, 0)
+            if qos and self.phase is Phase.CONNECTED and not (qos == 2 and self._repeated(packet)):
+                self._admit(packet, qos)
             return
-        if qos and not self._admit(packet, qos, refusal):
+        if qos == 2 and self._repeated(packet):
             return
+        if qos and packet.retain and not refusal and not hub.retained.reserve(packet.topic, len(packet.payload)):
+            hub.counters.retained_refused += 1
+            refusal = errors.QUOTA_EXCEEDED
         if refusal:
             hub.counters.refused += 1
+            self._refuse_publication(packet, refusal)
+            return
+        if qos and not self._admit(packet, qos):
             return
         hub.publish(route, *self._publication(packet, route))
 
@@ -407,23 +457,34 @@ class Session(Link):
     def _kept(self) -> bool:
         return self.state is not None and self.state.persistent
 
-    def _admit(self, packet: Publish, qos: int, refusal: int) -> bool:
-        """Count a QoS 1 or 2 publication and arrange for its acknowledgement; False if it is not to be published."""
+    def _refuse_publication(self, packet: Publish, reason_code: int) -> None:
+        """Tell the client that this will not be stored, in the one way that there is for it."""
+        text = errors.PUBLISH_REFUSALS[reason_code]
+        if self.version != V5 or packet.qos == 0:
+            self.refuse(reason_code, text)
+            return
+        answer = PubAck(packet.packet_id, reason_code) if packet.qos == 1 else PubRec(packet.packet_id, reason_code)
+        data = self.fitting(answer, text)
+        assert data is not None, "whoever takes a CONNACK takes this"
+        self._answer(data)
+
+    def _repeated(self, packet: Publish) -> bool:
+        """Whether this QoS 2 publication was published when it came first [MQTT-4.3.3-10]; it is acknowledged again."""
+        assert self.state is not None
+        if packet.packet_id not in self.state.inbound:
+            return False
+        self._acknowledge(PUBREC, [packet.packet_id])
+        return True
+
+    def _admit(self, packet: Publish, qos: int) -> bool:
+        """Count a QoS 1 or 2 publication and arrange for its acknowledgement; False if it is one too many."""
         packet_id = packet.packet_id
         state = self.state
         assert state is not None
-        if qos == 2 and packet_id in state.inbound:
-            self._acknowledge(PUBREC, [packet_id])  # it was published when it came first [MQTT-4.3.3-10]
-            return False
         self._unacknowledged += 1
         if self.version == V5 and self._unacknowledged > self._hub.limits.receive_maximum:
             self.refuse(errors.RECEIVE_MAXIMUM_EXCEEDED, "more unacknowledged publications than Receive Maximum")
             return False
-        if refusal and self.version == V5:
-            self._unacknowledged -= 1
-            answer = PubAck(packet_id, refusal) if qos == 1 else PubRec(packet_id, refusal)
-            self._answer(encode(answer, V5))
-            return True
         if qos == 1:
             self._acknowledge(PUBACK, [packet_id])
         else:
@@ -453,6 +514,12 @@ class Session(Link):
     # -- acknowledgements from the client ------------------------------------------------------------------------------
 
     def _acknowledgements(self, run: Acknowledgements) -> None:
+        try:
+            self._settle(run)
+        except WrongAcknowledgement as wrong:
+            self.refuse(errors.PROTOCOL_ERROR, str(wrong))
+
+    def _settle(self, run: Acknowledgements) -> None:
         state = self.state
         assert state is not None
         kind, packet_ids = run.kind, run.packet_ids
@@ -474,8 +541,12 @@ class Session(Link):
         if isinstance(packet, PubRec) and packet.reason_code >= errors.UNSPECIFIED_ERROR:
             state = self.state
             assert state is not None
-            state.window.drop(packet.packet_id)
-            if state.persistent:
+            try:
+                changed = state.window.refused(packet.packet_id)
+            except WrongAcknowledgement as wrong:
+                self.refuse(errors.PROTOCOL_ERROR, str(wrong))
+                return
+            if changed and state.persistent:
                 self._hub.flow_changed(state)
             return
         kind = PUBCOMP
@@ -511,6 +582,9 @@ class Session(Link):
         if any(each.no_local and each.topic_filter.startswith("$share/") for each in packet.subscriptions):
             self.refuse(errors.PROTOCOL_ERROR, "No Local on a shared subscription")  # [MQTT-3.8.3-4]
             return
+        if self.fitting(SubAck(packet.packet_id, [0] * len(packet.subscriptions))) is None:
+            self.refuse(errors.PACKET_TOO_LARGE, "the SUBACK is larger than the Maximum Packet Size")
+            return
         codes = [self._hub.sessions.subscribe(state, each, identifier) for each in packet.subscriptions]
         if self.version != V5:
             codes = [min(code, errors.UNSPECIFIED_ERROR) for code in codes]
@@ -520,6 +594,9 @@ class Session(Link):
     def _unsubscribe(self, packet: Unsubscribe) -> None:
         state = self.state
         assert state is not None
+        if self.fitting(UnsubAck(packet.packet_id, [0] * len(packet.topic_filters))) is None:
+            self.refuse(errors.PACKET_TOO_LARGE, "the UNSUBACK is larger than the Maximum Packet Size")
+            return
         found = [self._hub.sessions.unsubscribe(state, each) for each in packet.topic_filters]
         codes = [errors.SUCCESS if each else errors.NO_SUBSCRIPTION_EXISTED for each in found]
         self._answer_when_stored(encode(UnsubAck(packet.packet_id, codes), self.version))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from trunkline.deadlines import Deadlines
 from trunkline.log.errors import LogError
 from trunkline.protocols.mqtt.errors import (
+    IMPLEMENTATION_SPECIFIC_ERROR,
     PACKET_TOO_LARGE,
     QUOTA_EXCEEDED,
     TOPIC_FILTER_INVALID,
@@ -230,14 +231,40 @@ class Sessions:
             self.end(state)
         return True
 
-    def refused(self, run: Run) -> None:
-        """The log does not take a publication. Its client is told by closing its connection."""
-        self._hub.counters.refused += 1
-        state = self.states.get(run.publisher)
+    def refused(self, run: Run, section: bytes) -> None:
+        """The log topic does not take a publication. Its client is told by closing its connection."""
         text = f"a publication of {len(run.payloads[0])} bytes by {run.publisher!r:.200} was refused"
         self._hub.complaints.add("refused publication", "MQTT", text)
-        if state is not None and state.link is not None:
-            state.link.refuse(PACKET_TOO_LARGE, "the publication does not fit its log topic")
+        self._refuse(run, section, PACKET_TOO_LARGE, "the publication does not fit its log topic")
+
+    def unplaced(self, run: Run, section: bytes) -> None:
+        """The log topic of these publications could not be made."""
+        self._refuse(run, section, IMPLEMENTATION_SPECIFIC_ERROR, "the publication could not be stored")
+
+    def _refuse(self, run: Run, section: bytes, reason_code: int, text: str) -> None:
+        self._hub.counters.refused += 1
+        state = self.states.get(run.publisher)
+        if state is not None:
+            self._forget(state, section)
+            if state.link is not None:
+                state.link.refuse(reason_code, text)
+
+    def lost(self, run: Run, section: bytes) -> None:
+        """Publications could not be written. A client that is back already must not be told otherwise."""
+        state = self.states.get(run.publisher)
+        if state is not None and self._forget(state, section) and state.link is not None:
+            state.link.storage_failed()
+
+    def _forget(self, state: SessionState, section: bytes) -> bool:
+        """When a QoS 2 publication comes again that is not stored, it is a new one; False if it is no such."""
+        packet_id = traits_of(section).packet_id
+        if packet_id not in state.inbound:
+            return False
+        state.inbound.discard(packet_id)
+        if state.persistent:
+            self._hub.inbound_changed(state)
+            self._hub.schedule()
+        return True
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

@@ -196,7 +196,8 @@ class SessionState(Follower):
             elif message.expires_ms is not None and self.hub.seconds_left(message) == 0:
                 continue
             if max_packet_bytes and (
-                publish_bytes(message.topic, message.payload, qos, properties, link.version) > max_packet_bytes
+                publish_bytes(message.topic, message.payload, qos, properties, link.version, link.aliases)
+                > max_packet_bytes
             ):
                 self.drop(1)  # as if it had been delivered [MQTT-3.1.2-25]
                 continue
@@ -346,6 +347,14 @@ class SessionState(Follower):
         properties = message.properties
         if delivery.identifiers or left_s is not None:
             properties = with_extras(properties, left_s, delivery.identifiers)
+        if link.client_max_packet_bytes and (
+            publish_bytes(message.topic, message.payload, qos, properties, link.version, link.aliases)
+            > link.client_max_packet_bytes
+        ):
+            self.window.drop(packet_id)  # as if it had been delivered [MQTT-3.1.2-25]
+            self.drop(1)
+            self.hub.flow_changed(self)
+            return
         retain = message.retain and delivery.retain_as_published
         again: OutgoingPublish = (message.topic, message.payload, qos, retain, True, packet_id, properties)
         self._send(link, [again])

@@ -167,13 +167,14 @@ class Routes:
             else:
                 groups.append(value)
         targets = tuple(Target(state, *deliveries(matched)) for state, matched in by_state.items())
-        route = Route(topic, self.mapping.resolve(topic), targets, tuple(groups), self._refusal(topic))
+        route = Route(topic, self.mapping.resolve(topic), targets, tuple(groups), self.refusal(topic))
         if len(self.known) >= MAX_ROUTES:
             self.known.clear()
         self.known[topic] = route
         return route
 
-    def _refusal(self, topic: str) -> int:
+    def refusal(self, topic: str) -> int:
+        """Why a client may not publish to this topic; 0 if it may."""
         if topic == SYS_TOPIC or topic.startswith(SYS_TOPIC + "/"):
             return NOT_AUTHORIZED
         limits = self._limits

@@ -2,17 +2,20 @@
 
 QoS 1 and 2 are written to be on disk, and the turn waits for that. When a batch is too large for its topic, its publications
 are written one by one, so that only the one that does not fit is refused. Another failure is final for the turn.
+
+Whoever is not stored is reported, one by one (`Unstored`): an identifier of QoS 2 must be forgotten then, or the
+publication would be taken for stored when it comes again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from trunkline.log.errors import BatchTooLarge, LogError
 from trunkline.log.records import LightNewRecord
-from trunkline.log.store import Durability
+from trunkline.log.store import Appended, Durability
 from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.subscription import Route
 from trunkline.protocols.mqtt.turns import Turn, Turns
@@ -29,11 +32,20 @@ _RECORD_OVERHEAD_BYTES = 32  # lengths, offset and timestamp
 Publication = tuple[Route, Run, bytes]
 
 
+class Unstored(Protocol):
+    """Who is told of publications that were not stored. `section` is the header section of their records."""
+
+    def refused(self, run: Run, section: bytes) -> None:
+        """The log topic does not take this publication, a run of one."""
+
+    def lost(self, run: Run, section: bytes) -> None:
+        """These could not be written, or perhaps not all of it."""
+
+
 class Writer:
-    def __init__(self, turns: Turns, refused: Callable[[Run], None]) -> None:
-        """`refused` is told of a publication, as a run of one, that does not fit its log topic."""
+    def __init__(self, turns: Turns, unstored: Unstored) -> None:
         self._turns = turns
-        self._refused = refused
+        self._unstored = unstored
 
     def append(self, publications: list[Publication], turn: Turn) -> None:
         """Write those that have a source; their runs then know their offsets."""
@@ -77,7 +89,7 @@ class Writer:
             offset, future = source.append(records, Durability.DISK if acknowledged else Durability.NONE)
         except BatchTooLarge:
             if len(records) == 1:
-                self._refused(items[0][1])
+                self._unstored.refused(items[0][1], items[0][2])
                 return
             for route, run, section in items:  # one is too large for the topic: the others are not to suffer for it
                 run.parts = run.split()
@@ -87,8 +99,21 @@ class Writer:
         except LogError as error:
             logger.error("%s did not take %d publications: %s", source.tp, len(records), error)
             turn.failed = True
+            self._lost(items)
             return
+        exactly_once = False
         for _, run, _ in items:
             run.offset = offset
             offset += len(run.payloads)
+            exactly_once = exactly_once or run.qos == 2
+        if exactly_once:  # before the turn hears of it, which may let a client send again
+            future.add_done_callback(lambda done: self._written(done, items))
         self._turns.wait_for(turn, future)
+
+    def _written(self, future: asyncio.Future[Appended], items: list[Publication]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            self._lost(items)
+
+    def _lost(self, items: list[Publication]) -> None:
+        for _, run, section in items:
+            self._unstored.lost(run, section)
