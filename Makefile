@@ -86,5 +86,5 @@ lock: $(VENV)/.dev ## Bring the lock files up to date with pyproject.toml
 
 clean: ## Remove the environment and caches
 	@find src -name '*.so' -delete
-	@rm -f src/trunkline/compiled.txt
+	@rm -f src/trunkline/compiled*.txt
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,8 @@
 """The build step of the package: compile the frame codecs when that can be done here.
 
 A wheel gets the compiled modules and is then for this platform and interpreter; without a C compiler it is the plain
-wheel. An editable install gets them beside its sources.
+wheel. It is made of what this interpreter has compiled already, or else compiled aside: building a wheel leaves the
+checkout, and whoever works with it, alone. An editable install gets the modules beside its sources.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -16,6 +18,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class CompileCodecs(BuildHookInterface):
     PLUGIN_NAME = "custom"
+    _aside: tempfile.TemporaryDirectory[str] | None = None
 
     def initialize(self, version: str, build_data: dict[str, object]) -> None:
         root = Path(self.root)
@@ -28,9 +31,16 @@ class CompileCodecs(BuildHookInterface):
         if reason is not None:
             self.app.display_info(f"{reason}: the frame codecs are plain Python")
             return
+        place = root / "src"
         try:
-            if not tool.up_to_date(root):
+            if tool.up_to_date(root):
+                files = tool.made_files(root)
+            elif version == "editable":
                 tool.compile_into(root)
+            else:
+                self._aside = tempfile.TemporaryDirectory(prefix="trunkline-wheel-")
+                place = Path(self._aside.name)
+                files = tool.compile_to(root, place)
         except RuntimeError as error:
             self.app.display_warning(f"the frame codecs are plain Python: {error}")
             return
@@ -40,4 +50,8 @@ class CompileCodecs(BuildHookInterface):
         interpreter = f"cp{sys.version_info.major}{sys.version_info.minor}"
         build_data["pure_python"] = False
         build_data["tag"] = f"{interpreter}-{interpreter}-{tag}"
-        build_data["force_include"] = {str(root / "src" / name): name for name in tool.made_files(root)}
+        build_data["force_include"] = {str(place / name): name for name in files}
+
+    def finalize(self, version: str, build_data: dict[str, object], artifact_path: str) -> None:
+        if self._aside is not None:
+            self._aside.cleanup()

@@ -7,8 +7,8 @@ With `--force` they are compiled even if they are up to date; with `--report` it
 
 The modules are those of `trunkline.compiled.MODULES`. Without a C compiler, or without mypy, nothing is compiled, the
 exit code is 0 all the same and the plain modules are used: they are the same source. What was compiled is noted with a
-checksum of the sources in `src/trunkline/compiled.txt`; when a source changes afterwards, Trunkline ignores the compiled
-modules until they are made again.
+checksum of the sources in `src/trunkline/compiled.<interpreter>.txt`; when a source changes afterwards, Trunkline ignores
+the compiled modules until they are made again. What another interpreter has compiled stays as it is.
 
 Everything is built in a temporary directory and then renamed into place, so that a broker that runs meanwhile keeps the
 files that it has mapped. The note goes first and comes back last: whoever starts in between gets the plain modules.
@@ -35,8 +35,8 @@ NO_HEADERS = "no Python headers"
 
 class _Compiled(Protocol):
     MODULES: tuple[str, ...]
-    NOTE: str
     checksum: Callable[[str], str]
+    note_of: Callable[[str], str]
 
 
 def _load_compiled(root: Path) -> _Compiled:
@@ -62,44 +62,55 @@ def why_not() -> str | None:
     return None
 
 
+def _suffix() -> str:
+    """Of this interpreter's extension modules."""
+    return str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def _note(root: Path) -> Path:
+    return root / "src" / "trunkline" / _load_compiled(root).note_of(_suffix())
+
+
 def made_files(root: Path) -> list[str]:
-    """What the last compilation left, relative to `src`: the note and the files that it names."""
-    note = root / "src" / "trunkline" / _load_compiled(root).NOTE
-    return [note.relative_to(root / "src").as_posix(), *note.read_text().splitlines()[2:]] if note.exists() else []
+    """What the last compilation for this interpreter left, relative to `src`: the note and the files that it names."""
+    note = _note(root)
+    return [note.relative_to(root / "src").as_posix(), *note.read_text().splitlines()[1:]] if note.exists() else []
 
 
 def up_to_date(root: Path) -> bool:
-    compiled = _load_compiled(root)
-    note = root / "src" / "trunkline" / compiled.NOTE
+    note = _note(root)
     if not note.exists():
         return False
-    suffix, checksum, *files = note.read_text().splitlines()
-    return (
-        suffix == sysconfig.get_config_var("EXT_SUFFIX")
-        and checksum == compiled.checksum(str(root / "src" / "trunkline"))
-        and all((root / "src" / name).exists() for name in files)
+    checksum, *files = note.read_text().splitlines()
+    return checksum == _load_compiled(root).checksum(str(root / "src" / "trunkline")) and all(
+        (root / "src" / name).exists() for name in files
     )
 
 
-def compile_into(root: Path) -> None:
-    """Compile the codecs of the tree at `root`."""
+def compile_to(root: Path, target: Path) -> list[str]:
+    """Compile the codecs of the tree at `root` into an empty folder; returns the files there, the note first."""
     compiled = _load_compiled(root)
-    sources = root / "src"
-    suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
-    checksum = compiled.checksum(str(sources / "trunkline"))
+    checksum = compiled.checksum(str(root / "src" / "trunkline"))
     with tempfile.TemporaryDirectory(prefix="trunkline-codecs-") as scratch:
-        _run_mypyc(compiled.MODULES, sources, Path(scratch))
-        made = sorted((Path(scratch) / "lib").rglob("*" + suffix))
-        note = sources / "trunkline" / compiled.NOTE
-        note.unlink(missing_ok=True)
-        files: list[str] = []
-        for path in made:
-            name = path.relative_to(Path(scratch) / "lib")
-            beside = sources / name.parent / f".{name.name}.new"
-            shutil.copy2(path, beside)
-            os.replace(beside, sources / name)
-            files.append(name.as_posix())
-    note.write_text("\n".join([suffix, checksum, *files]) + "\n")
+        _run_mypyc(compiled.MODULES, root / "src", Path(scratch))
+        library = Path(scratch) / "lib"
+        made = [path.relative_to(library).as_posix() for path in sorted(library.rglob("*" + _suffix()))]
+        shutil.copytree(library, target, dirs_exist_ok=True)
+    note = _note(root).relative_to(root / "src")
+    (target / note).write_text("\n".join([checksum, *made]) + "\n")
+    return [note.as_posix(), *made]
+
+
+def compile_into(root: Path) -> None:
+    """Compile the codecs of the tree at `root` beside their sources."""
+    with tempfile.TemporaryDirectory(prefix="trunkline-codecs-") as built:
+        note, *made = compile_to(root, Path(built))
+        (root / "src" / note).unlink(missing_ok=True)
+        for name in [*made, note]:
+            place = root / "src" / name
+            beside = place.with_name(f".{place.name}.new")
+            shutil.copy2(Path(built) / name, beside)
+            os.replace(beside, place)
 
 
 def _run_mypyc(modules: tuple[str, ...], sources: Path, scratch: Path) -> None:

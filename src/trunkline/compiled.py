@@ -9,6 +9,9 @@ source file of the same name, so using them needs nothing; what needs doing is t
   checksum of all sources, and compiled modules are used only when it matches. It is all or none: compiled modules know
   the layout of each other's objects.
 
+Each interpreter has its own note and its own modules, told apart by the suffix of its extension modules, so that several
+may use one checkout.
+
 Both are the same source, so they behave the same; the tests run on both. This is imported with the package, before
 anything else: it imports nothing that the interpreter has not loaded already.
 """
@@ -37,7 +40,6 @@ MODULES = (
     "trunkline.protocols.mqtt.parser",
     "trunkline.protocols.mqtt.codec",
 )
-NOTE = "compiled.txt"  # the extension suffix, the checksum, then the files that compiling made
 PURE_VARIABLE = "TRUNKLINE_PURE"
 
 
@@ -50,6 +52,11 @@ def checksum(package: str) -> str:
     return f"{total:08x}"
 
 
+def note_of(suffix: str) -> str:
+    """The file with the checksum and then the files that compiling made, for the interpreter with this suffix."""
+    return f"compiled{suffix.rpartition('.')[0]}.txt"
+
+
 def source_of(package: str, module: str) -> str:
     return os.path.join(os.path.dirname(package), *module.split(".")) + ".py"
 
@@ -59,9 +66,9 @@ def usable(package: str) -> bool:
     if os.environ.get(PURE_VARIABLE, "") not in {"", "0"}:
         return False
     try:
-        with open(os.path.join(package, NOTE), encoding="utf-8") as note:
-            suffix, noted = note.readline().strip(), note.readline().strip()
-        return suffix in EXTENSION_SUFFIXES and noted == checksum(package)
+        with open(os.path.join(package, note_of(EXTENSION_SUFFIXES[0])), encoding="utf-8") as note:
+            noted = note.readline().strip()
+        return noted == checksum(package)
     except (OSError, UnicodeDecodeError):
         return False
 
