@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from trunkline.app import Broker, run
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     # Imported on first use: `import trunkline` alone, as the command line does for --help, stays cheap.
     if name in {"Broker", "run"}:

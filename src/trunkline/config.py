@@ -12,7 +12,8 @@ the broker's defaults for topic settings, by Kafka's names (`"retention.ms" = 86
 `TRUNKLINE_TOPIC_RETENTION_MS`.
 
 A key in a file that is no setting is an error, since it is nearly always a misspelling. An environment variable that
-is no setting is left alone: container platforms put variables such as `TRUNKLINE_SERVICE_HOST` there by themselves.
+is no setting is a warning (`Config.warnings`), since it may be meant for something else; those that container platforms
+put there by themselves, such as `TRUNKLINE_SERVICE_HOST`, are left alone.
 
 `Config.origins` says for each setting which source it came from.
 """
@@ -20,6 +21,7 @@ is no setting is left alone: container platforms put variables such as `TRUNKLIN
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -34,6 +36,12 @@ ENV_PREFIX = "TRUNKLINE_"
 LOCAL_FILE = "trunkline.toml"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_CONFIG_FILE_BYTES = 1 << 20
+# Variables of ours that are no settings, by their name without the prefix; the last two are the tests'.
+_OTHER_VARIABLES = frozenset({"CONFIG", "PURE", "PIPELINES", "SCALE", "CRASH_SEED"})
+# What Kubernetes and Docker links tell every container about a service that is called trunkline.
+_SERVICE_VARIABLE = re.compile(
+    r"(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)?|NAME|ENV_\w+)"
+)
 
 T = TypeVar("T")
 Reader = Callable[[object], T]
@@ -188,6 +196,9 @@ class Config:
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     """Setting (or `topic.<name>`) -> "default", "file PATH", "env VAR" or "flag"."""
 
+    warnings: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """What was found beside the settings and may have been meant as one; a sentence each."""
+
     def __post_init__(self) -> None:
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError("group_min_session_timeout_ms must not be above group_max_session_timeout_ms")
@@ -258,13 +269,13 @@ class _Gathered:
 
     def take_topic(self, name: str, raw: object, origin: str) -> None:
         if name not in TOPIC_SETTINGS:
-            complaint = f"{origin}: {name} is not a topic setting{_nearest(name, list(TOPIC_SETTINGS))}"
+            complaint = f"{_place(origin)}: {name} is not a topic setting{_nearest(name, list(TOPIC_SETTINGS))}"
             raise ConfigError(complaint, from_flag=origin == "flag")
         value = str(raw).lower() if isinstance(raw, bool) else str(raw)
         try:
             check_setting(name, value)
         except InvalidConfig as error:
-            raise ConfigError(f"{origin}: {error}", from_flag=origin == "flag") from None
+            raise ConfigError(f"{_place(origin)}: {error}", from_flag=origin == "flag") from None
         self.topic[name] = value
         self.origins[f"topic.{name}"] = origin
 
@@ -307,7 +318,21 @@ def load(
     # Each value was read by its own field's reader, so the types agree; mypy cannot see that through a mapping.
     make = cast(Callable[..., Config], Config)
     tables = {"topic": MappingProxyType(found.topic), "mqtt": MappingProxyType(found.mqtt)}
-    return make(**found.values, **tables, origins=MappingProxyType(found.origins))
+    origins = MappingProxyType(found.origins)
+    return make(**found.values, **tables, origins=origins, warnings=tuple(_stray_variables(environ)))
+
+
+def _stray_variables(environ: Mapping[str, str]) -> list[str]:
+    """Variables with our prefix that are no setting."""
+    known = {setting.env for setting in SETTINGS.values()} | {topic_env(name) for name in TOPIC_SETTINGS}
+    found = []
+    for name in sorted(environ):
+        word = name.removeprefix(ENV_PREFIX)
+        if name == word or name in known or word in _OTHER_VARIABLES or _SERVICE_VARIABLE.fullmatch(word):
+            continue
+        near = _nearest(word, sorted(each.removeprefix(ENV_PREFIX) for each in known), ENV_PREFIX)
+        found.append(f"{name} in the environment is not a setting{near}")
+    return found
 
 
 def find_file(config_file: Path | None, environ: Mapping[str, str], directory: Path | None = None) -> Path | None:
@@ -348,6 +373,11 @@ def _take_file(found: _Gathered, path: Path) -> None:
             found.take(name, raw, origin)
 
 
+def _place(origin: str) -> str:
+    """Of a topic setting, as a person finds it."""
+    return "--topic-config" if origin == "flag" else origin
+
+
 def _flatten(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
     """TOML reads an unquoted `retention.ms = 1` as nested tables; both spellings mean the same here."""
     found: list[tuple[str, object]] = []
@@ -361,11 +391,11 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, o
     return found
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def _nearest(name: str, known: list[str], prefix: str = "") -> str:
     import difflib
 
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else "; `trunkline config example` lists them all"
+    return f"; did you mean {prefix}{close[0]}?" if close else "; `trunkline config example` lists them all"
 
 
 def _shown(raw: object) -> str:

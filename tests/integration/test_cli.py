@@ -304,6 +304,27 @@ def test_a_line_is_read_as_soon_as_it_is_typed(shell: Shell, name: str) -> None:
                     stream.close()
 
 
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("from_file", [False, True])
+def test_producing_that_is_interrupted_says_how_far_it_came(
+    shell: Shell, name: str, tmp_path: Path, signum: signal.Signals, code: int, from_file: bool
+) -> None:
+    shell("topic", "create", name)
+    lines = tmp_path / "lines"
+    os.mkfifo(lines)
+    producer = shell.start("produce", name, *(("--file", str(lines)) if from_file else ()))
+    assert producer.stdin is not None
+    with producer, lines.open("wb") if from_file else producer.stdin as source:
+        source.write(b"one\ntwo\nthree\nhalf a li")
+        source.flush()
+        wait_until(lambda: len(shell.read(name, "--from-beginning")) == 3, PATIENCE_S)
+        producer.send_signal(signum)
+        assert producer.wait(PATIENCE_S) == code
+        assert producer.stderr is not None
+        assert producer.stderr.read().decode() == f"3 records to {name} acknowledged before the interruption\n"
+    assert values(shell.read(name, "--from-beginning")) == ["one", "two", "three"]
+
+
 def test_a_reader_that_goes_away_ends_consuming_quietly(shell: Shell, name: str) -> None:
     shell("topic", "create", name)
     shell("produce", name, stdin=b"x" * 99 + b"\n" + b"y\n" * 100_000)
@@ -507,9 +528,22 @@ def test_serve_says_that_the_data_directory_is_no_directory(tmp_path: Path) -> N
     path = tmp_path / "file"
     path.touch()
     code, printed = serve("--kafka-port", "0", "--data", str(path))
+    assert (code, printed) == (1, f"error: {path} is a file, not a directory\n       choose a directory with --data\n")
+    code, printed = serve("--kafka-port", "0", "--data", str(path / "below" / "it"))
+    assert printed.startswith(f"error: {path} is a file, not a directory\n")
     assert code == 1
-    assert printed.startswith(f"error: {path}")
-    assert "Traceback" not in printed
+
+
+def test_serve_names_the_setting_that_is_wrong(tmp_path: Path) -> None:
+    for arguments, hint in (
+        (("--ready-file", str(tmp_path / "absent" / "ready")), "--ready-file"),
+        (("--host", "no-such-host.invalid"), "--host"),
+    ):
+        code, printed = serve("--kafka-port", "0", "--data", str(tmp_path / "data"), *arguments)
+        assert code == 1
+        error, *hints = [line for line in printed.splitlines() if " INFO " not in line]
+        assert error.startswith("error: ")
+        assert hint in hints[-1]
 
 
 @pytest.mark.ours_only("looks into our data directory")

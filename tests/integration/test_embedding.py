@@ -23,6 +23,12 @@ pytestmark = pytest.mark.ours_only("Apache Kafka does not run inside a Python pr
 START_SECONDS = 5.0  # well under a second on an idle machine; the tests run several at a time
 
 
+def test_what_the_package_offers_can_be_looked_up_and_is_imported_on_first_use() -> None:
+    script = "import sys, trunkline; print({'Broker', 'run'} <= set(dir(trunkline)), 'trunkline.app' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
 def test_a_broker_runs_in_the_loop_of_its_clients() -> None:
     async def main() -> list[bytes]:
         async with trunkline.Broker() as broker:

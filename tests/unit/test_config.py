@@ -147,9 +147,34 @@ def test_a_wrong_value_names_the_variable_or_the_flag(tmp_path: Path) -> None:
     assert caught.value.from_flag
 
 
-def test_variables_that_are_no_settings_are_left_alone(tmp_path: Path) -> None:
-    environ = {"HOME": str(tmp_path), "TRUNKLINE_SERVICE_HOST": "10.0.0.1", "TRUNKLINE_PORT": "tcp://10.0.0.1:9092"}
-    assert load(environ=environ, directory=tmp_path) == Config()
+def test_what_container_platforms_say_of_a_service_of_our_name_is_left_alone(tmp_path: Path) -> None:
+    environ = {
+        "HOME": str(tmp_path),
+        "TRUNKLINE_SERVICE_HOST": "10.0.0.1",
+        "TRUNKLINE_SERVICE_PORT": "9092",
+        "TRUNKLINE_SERVICE_PORT_KAFKA": "9092",
+        "TRUNKLINE_PORT": "tcp://10.0.0.1:9092",
+        "TRUNKLINE_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+        "TRUNKLINE_PORT_9092_TCP_ADDR": "10.0.0.1",
+        "TRUNKLINE_PURE": "1",
+    }
+    found = load(environ=environ, directory=tmp_path)
+    assert found == Config()
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("TRUNKLINE_KAFKA_PROT", "did you mean TRUNKLINE_KAFKA_PORT?"),
+        ("TRUNKLINE_TOPIC_RETENTION_MSS", "did you mean TRUNKLINE_TOPIC_RETENTION_MS?"),
+        ("TRUNKLINE_ZZZZ", "`trunkline config example` lists them all"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_a_warning(tmp_path: Path, name: str, meant: str) -> None:
+    found = load(environ={"HOME": str(tmp_path), name: "1"}, directory=tmp_path)
+    assert found == Config()
+    assert found.warnings == (f"{name} in the environment is not a setting; {meant}",)
 
 
 def test_a_named_file_must_exist(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 import click
 
-from trunkline.cli.options import config_file_of, parse_pairs
+from trunkline.cli.options import parse_pairs, settings_of
 from trunkline.cli.output import remark
 
 if TYPE_CHECKING:
@@ -58,14 +58,13 @@ def amqp_options(function: Callable[Concatenate[AmqpClient, P], None]) -> Callab
 
 def _address(ctx: click.Context, url: str | None) -> Address:
     from trunkline.client.amqp import DEFAULT_PORT, Address, parse_url
-    from trunkline.config import load
 
     if url is not None:
         try:
             return parse_url(url)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--url") from None
-    config = load({}, config_file=config_file_of(ctx))
+    config = settings_of(ctx)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(config.host, config.host)
     return Address(host, config.amqp_port or DEFAULT_PORT)
 

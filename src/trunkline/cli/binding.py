@@ -8,9 +8,11 @@ from typing import cast
 import click
 
 from trunkline.cli.amqp_options import amqp_options, arguments_option, listed
+from trunkline.cli.errors import CommandError
 from trunkline.cli.options import json_option
 from trunkline.cli.output import Json, print_json, print_table, remark
 from trunkline.client.amqp import AmqpClient
+from trunkline.client.errors import ClientError
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.values import FieldValue
 
@@ -107,11 +109,30 @@ def remove(
     \b
     trunkline binding remove orders tasks -k 'order.*.created'
     """
+    before = _all(client)
     if to_exchange:
         client.call(m.ExchangeUnbind(0, destination, source, routing_key, False, arguments), m.ExchangeUnbindOk)
     else:
         client.call(m.QueueUnbind(0, destination, source, routing_key, arguments), m.QueueUnbindOk)
+    if before is not None and before == _all(client):
+        raise CommandError(
+            f"{destination} is not bound to {source} with the routing key '{routing_key}' and these arguments",
+            "`trunkline binding list` shows what there is",
+        )
     _report("unbound", source, destination, routing_key, as_json)
+
+
+def _all(client: AmqpClient) -> list[dict[str, object]] | None:
+    """All bindings: to unbind what is not bound succeeds in AMQP, and a person who wrote another key wants to know.
+
+    None of a broker that is not ours, and cannot be asked.
+    """
+    try:
+        return listed(client.manage("bindings"))
+    except ClientError as error:
+        if error.name != "NOT_IMPLEMENTED":
+            raise
+        return None
 
 
 def _report(done: str, source: str, destination: str, routing_key: str, as_json: bool) -> None:

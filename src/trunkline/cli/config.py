@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from trunkline.cli.options import config_file_of, json_option
+from trunkline.cli.options import json_option, settings_of
 from trunkline.cli.output import Json, print_json, print_table
-from trunkline.config import SETTINGS, Config, load
+from trunkline.config import SETTINGS, Config
 from trunkline.config import example as example_text
 
 
@@ -33,7 +33,7 @@ def show(ctx: click.Context, config_file: Path | None, as_json: bool) -> None:
     trunkline config show
     TRUNKLINE_KAFKA_PORT=19092 trunkline config show --json
     """
-    found = load(config_file=config_file or config_file_of(ctx))
+    found = settings_of(ctx, config_file=config_file)
     rows = [(name, _value(found, name), found.origins[name]) for name in SETTINGS]
     rows += [(f"topic.{name}", value, found.origins[f"topic.{name}"]) for name, value in sorted(found.topic.items())]
     if as_json:

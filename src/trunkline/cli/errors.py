@@ -29,7 +29,7 @@ class CommandError(click.ClickException):
         if isinstance(error, _loaded("trunkline.client.errors", "ClientError")):
             return cls(str(error), str(getattr(error, "hint", "")))
         if isinstance(error, _loaded("trunkline.config", "ConfigError")):
-            return cls(str(error), "`trunkline config show` prints every setting and where it comes from")
+            return cls(str(error), "`trunkline config example` prints every setting and what it means")
         if isinstance(error, _loaded("trunkline.log.errors", "LogError")):
             return cls(str(error))
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):

@@ -83,6 +83,9 @@ class CommandGroup(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except KeyboardInterrupt:
+            click.echo(err=True)  # behind the ^C that the terminal shows
+            raise click.exceptions.Exit(128 + 2) from None  # as a shell says SIGINT
         except Exception as error:
             known = CommandError.of(error)
             if known is None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Iterator
 from types import FrameType
 
 import click
 
+from trunkline.cli.interruption import Interrupted, Interruption
 from trunkline.cli.mqtt_options import Connector, connector_options
 from trunkline.cli.options import json_option, parse_pairs
-from trunkline.cli.output import remark
+from trunkline.cli.output import print_json, remark
 from trunkline.client.mqtt import MqttClient
 from trunkline.protocols.mqtt.codec import Properties
 from trunkline.protocols.mqtt.packets import Publish
+from trunkline.protocols.mqtt.values import MAX_STRING_BYTES
 
 MAX_PAYLOAD_BYTES = 256 * 1024 * 1024 - 1
 DAY_S = 86_400
@@ -114,8 +117,25 @@ def _described(message: Publish) -> dict[str, object]:
     return found
 
 
+def _topic_name(_ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
+    """A broker closes the connection of who publishes to anything else, which QoS 0 does not wait to see."""
+    if name is None:
+        return None
+    if not name:
+        raise click.BadParameter("a topic name has at least one character", param=param)
+    if "+" in name or "#" in name:
+        raise click.BadParameter(f"{name!r} has a wildcard in it, which only subscriptions have", param=param)
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise click.BadParameter("a topic name is UTF-8", param=param) from None
+    if size > MAX_STRING_BYTES or "\0" in name:
+        raise click.BadParameter(f"a topic name has at most {MAX_STRING_BYTES} bytes, and no null", param=param)
+    return name
+
+
 @mqtt.command
-@click.argument("topic")
+@click.argument("topic", callback=_topic_name)
 @click.argument("message", required=False)
 @click.option("-q", "--qos", type=_QOS, default=0, show_default=True, help="Quality of service.")
 @click.option("-r", "--retain", is_flag=True, help="Keep it for those who subscribe later; an empty one clears.")
@@ -125,10 +145,11 @@ def _described(message: Publish) -> dict[str, object]:
 )
 @click.option("--content-type", metavar="TYPE", help="Such as application/json.")
 @click.option("--expiry", type=click.IntRange(0, 0xFFFF_FFFF), metavar="SECONDS", help="How long it may wait.")
-@click.option("--response-topic", metavar="TOPIC", help="Where answers go.")
+@click.option("--response-topic", metavar="TOPIC", callback=_topic_name, help="Where answers go.")
 @click.option(
     "-i", "--client-id", default="", metavar="NAME", help="Client identifier.  [default: the broker's choice]"
 )
+@json_option
 @connector_options
 def pub(
     connector: Connector,
@@ -143,6 +164,7 @@ def pub(
     expiry: int | None,
     response_topic: str | None,
     client_id: str,
+    as_json: bool,
 ) -> None:
     """Publish a message. Without MESSAGE it is read from stdin.
 
@@ -161,13 +183,40 @@ def pub(
     properties.response_topic = response_topic
     with connector.connect(client_id) as client:
         if lines:
+            interrupted: Interrupted | None = None
             count = 0
-            for line in sys.stdin.buffer:
-                client.publish(topic, line.rstrip(b"\r\n"), qos=qos, retain=retain, properties=properties)
-                count += 1
-            remark(f"published {count} messages")
+            try:
+                for line in _lines():
+                    client.publish(topic, line.rstrip(b"\r\n"), qos=qos, retain=retain, properties=properties)
+                    count += 1
+            except Interrupted as error:
+                interrupted = error
+            client.settle()
+            _report(topic, count, as_json=as_json, complete=interrupted is None)
+            if interrupted is not None:
+                raise click.exceptions.Exit(interrupted.exit_code)
             return
         data = message.encode() if message is not None else sys.stdin.buffer.read(MAX_PAYLOAD_BYTES + 1)
         if len(data) > MAX_PAYLOAD_BYTES:
             raise click.UsageError(f"the message is larger than {MAX_PAYLOAD_BYTES} bytes")
         client.publish(topic, data, qos=qos, retain=retain, properties=properties)
+        client.settle()
+    if as_json:
+        _report(topic, 1, as_json=True, complete=True)
+
+
+def _lines() -> Iterator[bytes]:
+    with Interruption() as interruption:
+        while True:
+            with interruption.waiting():
+                line = sys.stdin.buffer.readline()
+            if not line:
+                return
+            yield line
+
+
+def _report(topic: str, count: int, *, as_json: bool, complete: bool) -> None:
+    if as_json:
+        print_json({"topic": topic, "messages": count, "complete": complete})
+    else:
+        remark(f"published {count} message{'' if count == 1 else 's'}{'' if complete else ' before the interruption'}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 import click
 
-from trunkline.cli.options import config_file_of
+from trunkline.cli.options import settings_of
 
 if TYPE_CHECKING:
     from trunkline.client.mqtt import MqttAddress, MqttClient
@@ -73,13 +73,12 @@ def mqtt_options(function: Callable[Concatenate[MqttClient, P], None]) -> Callab
 
 def _address(ctx: click.Context, url: str | None) -> MqttAddress:
     from trunkline.client.mqtt import DEFAULT_PORT, MqttAddress, parse_url
-    from trunkline.config import load
 
     if url is not None:
         try:
             return parse_url(url)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--url") from None
-    config = load({}, config_file=config_file_of(ctx))
+    config = settings_of(ctx)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(config.host, config.host)
     return MqttAddress(host, config.mqtt_port or DEFAULT_PORT)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 import click
 
+from trunkline.cli.output import remark
+
 if TYPE_CHECKING:
     from trunkline.client import Client
+    from trunkline.config import Config
 
 P = ParamSpec("P")
 
@@ -51,10 +54,27 @@ def client_options(function: Callable[Concatenate[Client, P], None]) -> Callable
 
 def open_client(ctx: click.Context, bootstrap: str | None, timeout_s: float) -> Client:
     from trunkline.client import Client
+
+    if bootstrap is not None and not bootstrap.strip():
+        raise click.BadParameter("it is empty; write HOST:PORT", param_hint="--bootstrap")
+    config = settings_of(ctx, {"bootstrap": bootstrap})
+    return Client(config.client_bootstrap(), timeout_ms=int(timeout_s * 1000))
+
+
+def settings_of(
+    ctx: click.Context,
+    flags: Mapping[str, object] | None = None,
+    *,
+    topic_flags: Mapping[str, str] | None = None,
+    config_file: Path | None = None,
+) -> Config:
+    """The settings, from every source; the person is told of what was perhaps meant to be one."""
     from trunkline.config import load
 
-    config = load({"bootstrap": bootstrap}, config_file=config_file_of(ctx))
-    return Client(config.client_bootstrap(), timeout_ms=int(timeout_s * 1000))
+    config = load(flags, topic_flags=topic_flags, config_file=config_file or config_file_of(ctx))
+    for warning in config.warnings:
+        remark(f"{click.style('warning:', fg='yellow')} {warning}")
+    return config
 
 
 def config_file_of(ctx: click.Context) -> Path | None:

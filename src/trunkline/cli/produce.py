@@ -2,6 +2,8 @@
 
 Lines are sent in batches while more input waits, and at once when it pauses, so that it suits both a file and a person
 typing. Lines are bytes: nothing is decoded, only the line feed is cut off. Limit: `MAX_LINE_BYTES`.
+
+Ctrl-C and SIGTERM end it with exit code 130 or 143, after it has said how many records the broker has.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from typing import BinaryIO, Protocol, cast
 import click
 
 from trunkline.cli.errors import CommandError
+from trunkline.cli.interruption import Interrupted, Interruption
 from trunkline.cli.options import client_options, json_option, parse_pairs
 from trunkline.cli.output import print_json, remark
 from trunkline.client import Client
+from trunkline.client.errors import ClientError
 from trunkline.client.producer import Producer
 from trunkline.log.compression import CODEC_NAMES
 
@@ -119,6 +123,8 @@ def produce(
     printf 'alice\\t42\\nbob\\t17\\n' | trunkline produce scores --key-separator '\\t'
     trunkline produce events --file events.jsonl --compression zstd --header source=import
     """
+    if key_separator == "":
+        raise click.BadParameter("it is empty", param_hint="--key-separator")
     if key is not None and key_separator is not None:
         raise click.UsageError("give either --key or --key-separator")
     line_format = LineFormat(
@@ -129,10 +135,17 @@ def produce(
     )
     producer = Producer(client, topic, acks=_ACKS[acks], compression=compression)
     begun = time.monotonic()
-    with _source(path, show=not as_json) as (source, advance):
-        with contextlib.suppress(KeyboardInterrupt):
-            send_lines(source, producer, line_format, partition, advance)
-        producer.flush()
+    interrupted: Interrupted | None = None
+    try:
+        with _source(path, show=not as_json) as (source, advance), Interruption() as interruption:
+            send_lines(source, producer, line_format, partition, advance, interruption)
+            producer.flush()
+    except Interrupted as error:
+        interrupted = error
+    except ClientError:
+        if producer.sent_records:
+            remark(_told(producer, "before the error"))
+        raise
     seconds = time.monotonic() - begun
     if as_json:
         print_json(
@@ -142,19 +155,35 @@ def produce(
                 "bytes": producer.sent_bytes,
                 "seconds": round(seconds, 3),
                 "last_offsets": {str(at): offset for at, offset in sorted(producer.last_offsets.items())},
+                "complete": interrupted is None,
             }
         )
     else:
-        remark(f"{producer.sent_records} record{'' if producer.sent_records == 1 else 's'} sent to {topic}")
+        remark(_told(producer, "" if interrupted is None else "before the interruption"))
+    if interrupted is not None:
+        raise click.exceptions.Exit(interrupted.exit_code)
+
+
+def _told(producer: Producer, when: str) -> str:
+    count = producer.sent_records
+    records = f"{count} record{'' if count == 1 else 's'}"
+    if not when:
+        return f"{records} sent to {producer.topic}"
+    return f"{records} to {producer.topic} {'acknowledged' if producer.acks else 'sent'} {when}"
 
 
 def send_lines(
-    source: Chunks, producer: Producer, line_format: LineFormat, partition: int | None, advance: Progress
+    source: Chunks,
+    producer: Producer,
+    line_format: LineFormat,
+    partition: int | None,
+    advance: Progress,
+    interruption: Interruption | None = None,
 ) -> None:
-    """Send every line; what was complete before an error or Ctrl-C is sent too."""
+    """Send every line; what was complete before an error or an interruption is sent too."""
     number = 0
     try:
-        for lines, size in _lines(source):
+        for lines, size in _lines(source, interruption or Interruption()):
             for line in lines:
                 number += 1
                 key, value = line_format.split(line, number)
@@ -162,15 +191,19 @@ def send_lines(
             if size < _CHUNK_BYTES:
                 producer.flush()
             advance(size, len(lines))
-    except CommandError:
+    except (CommandError, Interrupted):
         producer.flush()
         raise
 
 
-def _lines(source: Chunks) -> Iterator[tuple[list[bytes], int]]:
+def _lines(source: Chunks, interruption: Interruption) -> Iterator[tuple[list[bytes], int]]:
     """The lines that each read completes, with the size of that read. The last line needs no line feed."""
     pending = b""
-    while chunk := source.read1(_CHUNK_BYTES):
+    while True:
+        with interruption.waiting():
+            chunk = source.read1(_CHUNK_BYTES)
+        if not chunk:
+            break
         *lines, pending = (pending + chunk).split(b"\n")
         if len(pending) > MAX_LINE_BYTES:
             raise CommandError(f"a line is longer than {MAX_LINE_BYTES} bytes")

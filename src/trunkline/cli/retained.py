@@ -45,8 +45,9 @@ def list_retained(client: MqttClient, *, topic_filter: str, as_json: bool) -> No
 @retained.command
 @click.argument("topic_filter", metavar="FILTER")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
 @mqtt_options
-def clear(client: MqttClient, *, topic_filter: str, yes: bool) -> None:
+def clear(client: MqttClient, *, topic_filter: str, yes: bool, as_json: bool) -> None:
     """Forget the retained messages of the topics that FILTER matches.
 
     \b
@@ -57,4 +58,7 @@ def clear(client: MqttClient, *, topic_filter: str, yes: bool) -> None:
         answer = cast(dict[str, object], client.manage("retained", filter=topic_filter))
         click.confirm(f"clear {answer['total']} retained messages?", abort=True)
     answer = cast(dict[str, object], client.manage("clear", filter=topic_filter))
-    remark(f"cleared {answer['cleared']} retained messages")
+    if as_json:
+        print_json({"cleared": cast(int, answer["cleared"])})
+    else:
+        remark(f"cleared {answer['cleared']} retained message{'' if answer['cleared'] == 1 else 's'}")

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ import click
 
 from trunkline.cli.addresses import WILDCARDS, machine_addresses
 from trunkline.cli.errors import CommandError
-from trunkline.cli.options import config_file_of, parse_pairs
+from trunkline.cli.options import parse_pairs, settings_of
 from trunkline.client.connection import join_address
 from trunkline.config import SETTINGS, Config, ConfigError, Setting, load
 from trunkline.log.errors import DataDirectoryInUse, StorageFailure
@@ -98,7 +99,7 @@ def serve(
     trunkline serve --topic-config retention.ms=86400000
     """
     try:
-        config = load(flags, topic_flags=dict(topic_config), config_file=config_file or config_file_of(ctx))
+        config = settings_of(ctx, flags, topic_flags=dict(topic_config), config_file=config_file)
     except ConfigError as error:
         if error.from_flag:
             raise click.UsageError(str(error)) from None
@@ -117,7 +118,7 @@ def serve(
     except OSError as error:
         raise _explained(error, config) from error
     except StorageFailure as error:
-        raise CommandError(str(error), _storage_hint(error)) from error
+        raise _explained_storage(error, config) from error
     ctx.exit(code)
 
 
@@ -173,10 +174,13 @@ def _explained(error: OSError, config: Config) -> CommandError:
         return CommandError(f"this machine has no address {config.host}", "choose another with --host")
     if error.errno == errno.EACCES and error.filename is None:
         return CommandError(f"not allowed to listen on {where}", f"choose a port above 1023 with {flag}")
-    place = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str | Path) else ""
-    return CommandError(
-        f"{place}{error.strerror or error}", "choose another data directory with --data" if place else ""
-    )
+    if isinstance(error, socket.gaierror):
+        return CommandError(f"{config.host}: {error.strerror or error}", "choose another address with --host")
+    if not isinstance(error.filename, str | Path):
+        return CommandError(str(error.strerror or error))
+    ready = config.ready_file is not None and Path(error.filename).parent == config.ready_file.parent
+    hint = "choose another file with --ready-file" if ready else "choose another data directory with --data"
+    return CommandError(f"{os.fspath(error.filename)}: {error.strerror or error}", hint)
 
 
 def _listener_of(error: OSError, config: Config) -> tuple[str, int | None]:
@@ -189,7 +193,12 @@ def _listener_of(error: OSError, config: Config) -> tuple[str, int | None]:
     return "kafka_port", config.kafka_port
 
 
-def _storage_hint(error: StorageFailure) -> str:
+def _explained_storage(error: StorageFailure, config: Config) -> CommandError:
     if isinstance(error, DataDirectoryInUse):
-        return "stop that broker, or choose another directory with --data"
-    return "make it writable, or choose another directory with --data"
+        return CommandError(str(error), "stop that broker, or choose another directory with --data")
+    for place in (config.data, *config.data.parents):
+        if place.exists():
+            if not place.is_dir():
+                return CommandError(f"{place} is a file, not a directory", "choose a directory with --data")
+            break
+    return CommandError(str(error), "make it writable, or choose another directory with --data")

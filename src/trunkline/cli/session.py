@@ -95,8 +95,9 @@ def show(client: MqttClient, *, client_id: str, as_json: bool) -> None:
 @session.command
 @click.argument("client_ids", nargs=-1, required=True, metavar="CLIENT...")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
 @mqtt_options
-def kill(client: MqttClient, *, client_ids: tuple[str, ...], yes: bool) -> None:
+def kill(client: MqttClient, *, client_ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """End sessions, and close their connections. What they had not taken yet stays in the log.
 
     \b
@@ -107,7 +108,10 @@ def kill(client: MqttClient, *, client_ids: tuple[str, ...], yes: bool) -> None:
         click.confirm(f"end {', '.join(client_ids)}?", abort=True)
     for client_id in client_ids:
         client.manage("kill", client_id=client_id)
-        remark(f"ended {client_id}")
+        if not as_json:
+            remark(f"ended {client_id}")
+    if as_json:
+        print_json({"ended": list(client_ids)})
 
 
 def _time(ms: object) -> str:

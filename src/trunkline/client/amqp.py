@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from trunkline.client.errors import BLOCKED, CONNECTION_FAILED, DISCONNECTED, TIMED_OUT, ClientError
+from trunkline.client.errors import BLOCKED, CONNECTION_FAILED, DISCONNECTED, OTHER_PROTOCOL, TIMED_OUT, ClientError
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import (
     PROTOCOL_HEADER,
@@ -54,7 +54,7 @@ class Address(NamedTuple):
 def parse_url(url: str) -> Address:
     """`amqp://user:password@host:port/vhost`, or `host:port`. ValueError for anything else."""
     parts = urlsplit(url if "://" in url else f"amqp://{url}")
-    if parts.scheme != "amqp" or not parts.hostname:
+    if parts.scheme != "amqp" or not parts.hostname or parts.port == 0:
         raise ValueError(f"{url!r} is not amqp://user:password@host:port/vhost")
     return Address(
         parts.hostname,
@@ -88,14 +88,21 @@ class AmqpClient:
         self._events: deque[ParserEvent] = deque()
         self._frame_max_bytes = 131_072
         self._replies_wanted = False
-        where = f"{address.host}:{address.port}"
+        where = self._where = f"{address.host}:{address.port}"
         try:
             self._socket = socket.create_connection((address.host, address.port), timeout_ms / 1000)
         except OSError as error:
-            raise ClientError(CONNECTION_FAILED, f"cannot connect to {where}: {error.strerror or error}") from None
+            raise ClientError(
+                CONNECTION_FAILED,
+                f"cannot connect to {where}: {error.strerror or error}",
+                "start a broker with `trunkline serve`, or name one with --url amqp://HOST:PORT",
+            ) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._open()
+        except ClientError as error:
+            self._socket.close()
+            raise error.in_handshake("an AMQP", "--url amqp://HOST:PORT") from None
         except BaseException:
             self._socket.close()
             raise
@@ -246,11 +253,11 @@ class AmqpClient:
                 self._timed_out = True
                 if self._blocked is not None:
                     raise ClientError(BLOCKED, f"the broker takes no publications: {self._blocked}") from None
-                raise ClientError(TIMED_OUT, "the broker did not answer in time") from None
+                raise ClientError(TIMED_OUT, f"{self._where} did not answer in time") from None
             except OSError as error:
                 raise ClientError(DISCONNECTED, f"the connection was lost: {error.strerror or error}") from None
             if not data:
-                raise ClientError(DISCONNECTED, "the broker closed the connection")
+                raise ClientError(DISCONNECTED, f"{self._where} closed the connection")
             if data.startswith(b"AMQP"):
                 raise ClientError("UNSUPPORTED_VERSION", "the broker speaks another version of AMQP")
             self._events.extend(self._parser.feed(data))
@@ -260,7 +267,7 @@ class AmqpClient:
             name = REPLY_NAMES.get(closed.reply_code, str(closed.reply_code))
             raise ClientError(name, closed.reply_text.removeprefix(f"{name} - "))
         if isinstance(event, FrameError | ProtocolHeader):
-            raise ClientError(DISCONNECTED, f"the broker sent what is not AMQP: {event}")
+            raise ClientError(OTHER_PROTOCOL, f"{self._where} sent what is not AMQP: {event}")
         if isinstance(event, MethodFrame) and isinstance(event.method, m.ConnectionBlocked):
             self._blocked = event.method.reason
             if self._on_blocked is not None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from trunkline.client.errors import CONNECTION_FAILED, DISCONNECTED, TIMED_OUT, ClientError, check
+from trunkline.client.errors import CONNECTION_FAILED, DISCONNECTED, OTHER_PROTOCOL, TIMED_OUT, ClientError, check
 from trunkline.protocols.kafka.apis import APIS, ApiKey
 from trunkline.protocols.kafka.codec import DecodeError, decode_response, encode_request
 from trunkline.protocols.kafka.errors import ErrorCode
@@ -68,6 +68,9 @@ class KafkaConnection:
             ) from None
         try:
             self._negotiate()
+        except ClientError as error:
+            self.close()
+            raise error.in_handshake("a Kafka", "--bootstrap HOST:PORT") from None
         except BaseException:
             self.close()
             raise
@@ -157,7 +160,7 @@ class KafkaConnection:
         self._require_socket().settimeout(timeout_ms / 1000)
         (size,) = _LENGTH.unpack(self._read(_LENGTH.size))
         if not _LENGTH.size <= size <= MAX_RESPONSE_BYTES:
-            raise self._broken(f"{self.address} announced a response of {size} bytes; is it a Kafka listener?")
+            raise self._broken(f"{self.address} announced a response of {size} bytes", OTHER_PROTOCOL)
         return memoryview(self._read(size))
 
     def _read(self, size: int) -> bytearray:
@@ -204,7 +207,7 @@ class KafkaConnection:
         try:
             return decode_response(ApiVersionsResponse, frame, 0 if too_new else version, correlation_id)
         except DecodeError as error:
-            raise self._broken(f"{self.address} is not a Kafka listener: {error}") from error
+            raise self._broken(f"{self.address} is not a Kafka listener: {error}", OTHER_PROTOCOL) from error
 
 
 def join_address(host: str, port: int) -> str:

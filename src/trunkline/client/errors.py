@@ -1,7 +1,8 @@
 """What went wrong between us and a broker, in Kafka's word for it, with a sentence on what to do.
 
 `ClientError.name` is Kafka's error name (`UNKNOWN_TOPIC_OR_PARTITION`) or one of those that never cross the wire:
-`CONNECTION_FAILED` (no broker was ever reached), `DISCONNECTED` (one was, and is gone) and `TIMED_OUT`.
+`CONNECTION_FAILED` (no broker was ever reached), `DISCONNECTED` (one was, and is gone), `TIMED_OUT`, `REFUSED` (by a
+broker whose protocol has no name for it) and `OTHER_PROTOCOL` (what listens there is something else).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ CONNECTION_FAILED = "CONNECTION_FAILED"
 DISCONNECTED = "DISCONNECTED"
 TIMED_OUT = "TIMED_OUT"
 BLOCKED = "BLOCKED"
+REFUSED = "REFUSED"
+OTHER_PROTOCOL = "OTHER_PROTOCOL"
 
 RETRIABLE = frozenset(
     {
@@ -95,6 +98,12 @@ class ClientError(Exception):
         super().__init__(message)
         self.name = name
         self.hint = _HINT.get(name, "") if hint is None else hint
+
+    def in_handshake(self, protocol: str, option: str) -> ClientError:
+        """The same of a connection that never came to be: perhaps something else listens there."""
+        if self.name not in {DISCONNECTED, TIMED_OUT, OTHER_PROTOCOL}:
+            return self
+        return ClientError(self.name, str(self), f"is it {protocol} listener? name one with {option}")
 
     @property
     def retriable(self) -> bool:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from trunkline.client.errors import CONNECTION_FAILED, DISCONNECTED, TIMED_OUT, ClientError
+from trunkline.client.errors import CONNECTION_FAILED, DISCONNECTED, OTHER_PROTOCOL, REFUSED, TIMED_OUT, ClientError
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import MalformedPacket, Parser, Properties, encode
 from trunkline.protocols.mqtt.management import PREFIX
@@ -65,7 +65,7 @@ class MqttAddress(NamedTuple):
 def parse_url(url: str) -> MqttAddress:
     """`mqtt://user:password@host:port`, or `host:port`. ValueError for anything else."""
     parts = urlsplit(url if "://" in url else f"mqtt://{url}")
-    if parts.scheme != "mqtt" or not parts.hostname or parts.path not in {"", "/"}:
+    if parts.scheme != "mqtt" or not parts.hostname or parts.path not in {"", "/"} or parts.port == 0:
         raise ValueError(f"{url!r} is not mqtt://user:password@host:port")
     user = unquote(parts.username) if parts.username else None
     return MqttAddress(
@@ -102,15 +102,19 @@ class MqttClient:
         except OSError as error:
             raise ClientError(
                 CONNECTION_FAILED,
-                f"cannot reach {address.host}:{address.port}: {error.strerror or error}",
-                hint="is a broker running there? `trunkline serve` starts one",
+                f"cannot connect to {address.host}:{address.port}: {error.strerror or error}",
+                "start a broker with `trunkline serve`, or name one with --url mqtt://HOST:PORT",
             ) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         properties = Properties()
         properties.session_expiry_interval = expiry_s
         password = None if address.password is None else address.password.encode()
-        self._send(Connect(V5, client_id, clean_start, KEEP_ALIVE_S, None, address.user, password, properties))
-        answer = self._wait_for(ConnAck)
+        try:
+            self._send(Connect(V5, client_id, clean_start, KEEP_ALIVE_S, None, address.user, password, properties))
+            answer = self._wait_for(ConnAck)
+        except ClientError as error:
+            self._socket.close()
+            raise error.in_handshake("an MQTT", "--url mqtt://HOST:PORT") from None
         if answer.reason_code:
             raise ClientError(CONNECTION_FAILED, f"the broker refuses the connection: {reason(answer.reason_code)}")
         self.session_present = answer.session_present
@@ -142,9 +146,9 @@ class MqttClient:
         except ValueError as error:
             raise ClientError(DISCONNECTED, str(error)) from None
         if qos == 1:
-            self._check(self._wait_for(PubAck).reason_code)
+            self._check(self._wait_for(PubAck))
         elif qos == 2:
-            self._check(self._wait_for(PubRec).reason_code)
+            self._check(self._wait_for(PubRec))
             self._send(PubRel(packet_id))
             self._wait_for(PubComp)
 
@@ -153,7 +157,7 @@ class MqttClient:
         answer = self._wait_for(SubAck)
         for name, code in zip(filters, answer.reason_codes, strict=True):
             if code >= errors.UNSPECIFIED_ERROR:
-                raise ClientError(DISCONNECTED, f"the broker refuses {name}: {reason(code)}")
+                raise ClientError(REFUSED, f"the broker refuses {name}: {reason(code)}")
 
     def messages(self, idle_timeout_s: float | None = None) -> Iterator[Publish]:
         """What arrives, until the connection ends or nothing has come for so long."""
@@ -184,15 +188,25 @@ class MqttClient:
             if message.topic == response_topic:
                 answer = json.loads(message.payload)
                 if "error" in answer:
-                    raise ClientError(DISCONNECTED, str(answer["error"]))
+                    raise ClientError(REFUSED, str(answer["error"]))
                 return answer["result"]
         raise ClientError(TIMED_OUT, f"{self.address.host}:{self.address.port} did not answer")
 
     # -- packets -------------------------------------------------------------------------------------------------------
 
-    def _check(self, code: int) -> None:
-        if code >= errors.UNSPECIFIED_ERROR:
-            raise ClientError(DISCONNECTED, f"the broker refuses the publication: {reason(code)}")
+    def settle(self) -> None:
+        """Wait until the broker has dealt with what was sent: QoS 0 has no answer, but a refusal ends the connection."""
+        self._ping()
+
+    def _ping(self) -> None:
+        self._send(PingReq())
+        self._wait_for(PingResp)
+
+    def _check(self, answer: PubAck | PubRec) -> None:
+        if answer.reason_code >= errors.UNSPECIFIED_ERROR:
+            told = answer.properties.reason_string if answer.properties is not None else None
+            why = f": {told}" if told else ""
+            raise ClientError(REFUSED, f"the broker refuses the publication: {reason(answer.reason_code)}{why}")
 
     def _next_id(self) -> int:
         self._last_id = self._last_id % 65_535 + 1
@@ -229,7 +243,7 @@ class MqttClient:
                 return False
             ping_s = self._last_sent_s + KEEP_ALIVE_S / 2
             if now_s >= ping_s:
-                self._send(PingReq())
+                self._ping()
                 continue
             self._read(min(ping_s, ping_s if deadline_s is None else deadline_s) - now_s)
         return True
@@ -253,9 +267,11 @@ class MqttClient:
 
     def _take(self, event: Packet | MalformedPacket) -> None:
         if isinstance(event, MalformedPacket):
-            raise ClientError(DISCONNECTED, f"the broker sent a malformed packet: {event}")
+            raise ClientError(OTHER_PROTOCOL, f"{self.address.host}:{self.address.port} sent what is not MQTT: {event}")
         if isinstance(event, Disconnect):
-            raise ClientError(DISCONNECTED, f"the broker ended the connection: {reason(event.reason_code)}")
+            properties = event.properties
+            why = f": {properties.reason_string}" if properties is not None and properties.reason_string else ""
+            raise ClientError(DISCONNECTED, f"the broker ended the connection: {reason(event.reason_code)}{why}", "")
         if isinstance(event, Publish):
             if event.qos < 2:
                 self._messages.append(event)
@@ -267,5 +283,5 @@ class MqttClient:
         elif isinstance(event, PubRel):
             self._received.discard(event.packet_id)
             self._send(PubComp(event.packet_id))
-        elif not isinstance(event, PingResp):
+        else:
             self._packets.append(event)

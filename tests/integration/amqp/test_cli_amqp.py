@@ -99,6 +99,7 @@ def test_a_message_goes_through_an_exchange_and_its_bindings(shell: Shell, uniqu
     shell("publish", "a.b", "hello", "-e", exchange, "--priority", "3")
     assert "no queue" in shell("publish", "b", "lost", "-e", exchange, code=1).stderr
     assert shell("get", queue).stdout == "hello\n"
+    assert "is not bound" in shell("binding", "remove", second, queue, "-k", "another", code=1).stderr
     shell("binding", "remove", second, queue)
     shell("publish", "a.b", "lost", "-e", exchange, code=1)
     shell("exchange", "delete", exchange, second)

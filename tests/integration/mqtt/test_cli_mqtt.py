@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.server import ServerProcess
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.ours_only("the command line asks the broker's management, which is ours")
 
@@ -105,3 +107,41 @@ def test_errors_say_what_is_wrong(commands: Commands, tmp_path: Path) -> None:
     )
     assert refused.returncode == 1
     assert b"trunkline serve" in refused.stderr
+
+
+def test_what_is_refused_at_qos_0_is_an_error_too(commands: Commands) -> None:
+    assert "0x90" in commands.run("mqtt", "pub", "a/" * 200 + "a", "x", code=1)
+    assert "0x87" in commands.run("mqtt", "pub", "$SYS/forged", "x", code=1)
+    assert "0x87" in commands.run("mqtt", "pub", "$SYS/forged", "x", "--qos", "1", code=1)
+
+
+def test_every_answer_can_be_json(commands: Commands) -> None:
+    assert json.loads(commands.run("mqtt", "pub", "json/a", "x", "--retain", "--json")) == {
+        "topic": "json/a",
+        "messages": 1,
+        "complete": True,
+    }
+    assert json.loads(commands.run("retained", "clear", "json/a", "--json")) == {"cleared": 1}
+    commands.run("mqtt", "sub", "a", "--keep", "--client-id", "ended-in-json", "--timeout", "0.1")
+    assert json.loads(commands.run("session", "kill", "ended-in-json", "--yes", "--json")) == {
+        "ended": ["ended-in-json"]
+    }
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_publishing_lines_that_is_interrupted_says_how_far_it_came(
+    commands: Commands, signum: signal.Signals, code: int
+) -> None:
+    subscriber = commands.start("mqtt", "sub", "lines", "--max", "2", "--keep", "--client-id", f"lines-{code}")
+    publisher = commands.start("mqtt", "pub", "lines", "--lines", "--qos", "1")
+    with subscriber, publisher:
+        assert subscriber.stdout is not None
+        assert publisher.stdin is not None
+        assert publisher.stderr is not None
+        wait_until(lambda: f"lines-{code}" in commands.run("session", "list"))
+        publisher.stdin.write(b"one\ntwo\nhalf a li")
+        publisher.stdin.flush()
+        assert [subscriber.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
+        publisher.send_signal(signum)
+        assert publisher.wait(TIMEOUT_S) == code
+        assert publisher.stderr.read() == b"published 2 messages before the interruption\n"

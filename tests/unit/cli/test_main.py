@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import click
@@ -93,6 +94,94 @@ def test_no_broker_is_one_line_and_a_hint_with_exit_code_1() -> None:
     assert result.stdout == ""
 
 
+ADDRESSED = [
+    (["topic", "list"], "--bootstrap", "Kafka"),
+    (["produce", "t"], "--bootstrap", "Kafka"),
+    (["queue", "list"], "--url", "AMQP"),
+    (["publish", "q", "x"], "--url", "AMQP"),
+    (["mqtt", "pub", "t", "x"], "--url", "MQTT"),
+    (["session", "list"], "--url", "MQTT"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "option", "protocol"), ADDRESSED)
+def test_the_hint_names_the_option_that_the_command_has(arguments: list[str], option: str, protocol: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    result = CliRunner().invoke(cli, [*arguments, option, f"127.0.0.1:{port}"])
+    assert result.exit_code == 1
+    error, hint = result.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert f"127.0.0.1:{port}" in error
+    assert "trunkline serve" in hint
+    assert f"{option} " in hint
+
+
+@pytest.mark.parametrize("answer", [b"", b"AMQP\x00\x00\x09\x01", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+@pytest.mark.parametrize(("arguments", "option", "protocol"), ADDRESSED)
+def test_something_else_on_the_port_is_named(arguments: list[str], option: str, protocol: str, answer: bytes) -> None:
+    with OtherProtocol(answer) as port:
+        asked = [*arguments, option, f"127.0.0.1:{port}", "--request-timeout", "1"]
+        result = CliRunner().invoke(cli, asked, input=b"x\n")
+    assert result.exit_code == 1, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert len(result.stderr.splitlines()) <= 2
+    if answer == b"" or protocol != "AMQP":
+        assert f"{protocol} listener? name one with {option}" in result.stderr
+
+
+class OtherProtocol:
+    """Answers everyone who connects in the same words, and closes."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> int:
+        self._thread.start()
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(self._answer)
+
+
+def test_ctrl_c_ends_a_command_as_a_shell_expects_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trunkline.client.topics.Topics.__init__", interrupted)
+    with FakeBroker(topics={"t": 1}) as broker:
+        result = CliRunner().invoke(cli, ["topic", "describe", "t", "--bootstrap", broker.bootstrap])
+    assert result.exit_code == 130
+    assert result.output.strip() == ""
+
+
+def test_a_misspelt_variable_is_a_warning_of_every_command_that_reads_settings() -> None:
+    with FakeBroker(topics={"t": 1}) as broker:
+        for arguments in (["topic", "list"], ["config", "show"]):
+            environment = {"TRUNKLINE_BOOTSTRAP": broker.bootstrap, "TRUNKLINE_KAFKA_PROT": "1"}
+            result = CliRunner().invoke(cli, arguments, env=environment)
+            assert result.exit_code == 0, result.output
+            warning = (
+                "warning: TRUNKLINE_KAFKA_PROT in the environment is not a setting; did you mean TRUNKLINE_KAFKA_PORT?"
+            )
+            assert result.stderr.splitlines() == [warning]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -108,13 +197,22 @@ def test_no_broker_is_one_line_and_a_hint_with_exit_code_1() -> None:
         ["consume", "t", "--group", "g", "--offset", "5"],
         ["produce", "t", "--key", "a", "--key-separator", "b"],
         ["produce", "t", "--acks", "2"],
+        ["produce", "t", "--key-separator", ""],
+        ["topic", "list", "--bootstrap", ""],
+        ["queue", "list", "--url", "127.0.0.1:0"],
+        ["mqtt", "sub", "a", "--url", "127.0.0.1:0"],
+        ["mqtt", "pub", "a/#", "x"],
+        ["mqtt", "pub", "a/+", "x"],
+        ["mqtt", "pub", "", "x"],
+        ["mqtt", "pub", "a" * 65_536, "x"],
+        ["mqtt", "pub", "a", "x", "--response-topic", "b/#"],
         ["group", "reset", "g"],
         ["group", "reset", "g", "--to", "earliest", "--shift", "1"],
         ["serve", "--kafka-port", "none"],
         ["serve", "--topic-config", "retention.sm=1"],
         ["log", "dump", "absent.log"],
     ],
-    ids=" ".join,
+    ids=lambda arguments: " ".join(arguments)[:60],
 )
 def test_a_command_that_is_written_wrongly_exits_with_2(arguments: list[str]) -> None:
     with FakeBroker(topics={"t": 1}) as broker:

@@ -79,9 +79,9 @@ def test_a_broker_too_old_for_our_api_versions_is_asked_again_in_its_own() -> No
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is it a Kafka listener"),
-        (struct.pack(">i", MAX_RESPONSE_BYTES + 1), "is it a Kafka listener"),
-        (struct.pack(">i", -1), "is it a Kafka listener"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "announced a response"),
+        (struct.pack(">i", MAX_RESPONSE_BYTES + 1), "announced a response"),
+        (struct.pack(">i", -1), "announced a response"),
         (struct.pack(">iih", 6, 99, 0), "not a Kafka listener"),
         (struct.pack(">iihi", 10, 1, 0, 2**31 - 1), "not a Kafka listener"),
     ],
@@ -89,8 +89,10 @@ def test_a_broker_too_old_for_our_api_versions_is_asked_again_in_its_own() -> No
 def test_a_peer_that_is_no_broker_is_told_apart(answer: bytes, words: str) -> None:
     with peer(lambda connection: connection.sendall(answer)) as port:
         connection = KafkaConnection("127.0.0.1", port)
-        with pytest.raises(ClientError, match=words):
+        with pytest.raises(ClientError, match=words) as caught:
             connection.open()
+        assert caught.value.hint.startswith("is it a Kafka listener?")
+        assert not caught.value.retriable
         assert not connection.is_open
 
 
