@@ -112,7 +112,7 @@ def test_settings_that_mean_nothing_here_are_checked_kept_and_shown(
     name = topic()
     assert setting in {entry.name for entry in described(wire, TOPIC, name).configs}
     assert alter(wire, TOPIC, name, setting, good).error_code == 0
-    assert value(wire, TOPIC, name, setting) == good
+    wait_until(lambda: value(wire, TOPIC, name, setting) == good, what=f"{setting} as it was set")
     assert alter(wire, TOPIC, name, setting, bad).error_code == ErrorCode.INVALID_CONFIG
     assert alter(wire, TOPIC, name, "no.such.setting", good).error_code == ErrorCode.INVALID_CONFIG
 
