@@ -19,7 +19,7 @@ from trunkline.protocols.kafka.messages.incremental_alter_configs import Alterab
 OP_SET, OP_DELETE, OP_APPEND, OP_SUBTRACT = 0, 1, 2, 3
 TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
 _OP_NAMES = {OP_APPEND: "APPEND", OP_SUBTRACT: "SUBTRACT"}
-_SOURCE_STATIC_BROKER, _SOURCE_DEFAULT, _SOURCE_LOGGER, _SOURCE_GROUP = 4, 5, 6, 8
+_SOURCE_DEFAULT, _SOURCE_LOGGER, _SOURCE_GROUP = 5, 6, 8
 _LEVELS = {
     "TRACE": logging.DEBUG,
     "DEBUG": logging.DEBUG,
