@@ -153,6 +153,7 @@ def stage(victim: Victim, unique: Callable[[str], str]) -> Iterator[Stage]:
         made.close()
 
 
+@pytest.mark.timeout(120 + EXAMPLES)
 def test_random_records_disturb_nobody(stage: Stage) -> None:
     @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(batches)
