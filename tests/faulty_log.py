@@ -50,7 +50,7 @@ class FaultyLog(MemoryStore):
         found = FaultyLog(clock=self._clock)
         found._topics.update(self._topics)
         for tp, partition in self._partitions.items():
-            copy = MemoryPartition(tp, partition.config, self._clock, self.decoding)
+            copy = MemoryPartition(tp, partition.config, self._clock, self.decoding, self.passed_over)
             copy.producers = ProducerTable.decode(partition.producers.encode())
             count = sum(last_offset < ends[tp] for last_offset in partition.last_offsets)
             copy.batches = partition.batches[:count]

@@ -295,6 +295,7 @@ def _search(
 ) -> OffsetAndTimestamp | None:
     data, position = unpacked(header, batch, limits.max_decompressed_bytes, limits.max_batch_records)
     opened = OpenBatch(header, data, position)
+    opened.check()
     while opened.left:
         for offset, stamp_ms, _, _, _ in opened.take(_AT_ONCE_RECORDS):
             if offset >= start_offset and stamp_ms >= timestamp_ms:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from trunkline.clock import Clock
 from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_records, parse_header, read_marker
 from trunkline.log.config import TopicConfig
-from trunkline.log.decoding import DecodingLimits
+from trunkline.log.decoding import DecodingLimits, PassedOver
 from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.intake import Intake
 from trunkline.log.embedded.producers import ProducerTable
-from trunkline.log.errors import LogError, OffsetOutOfRange
+from trunkline.log.errors import CorruptBatch, LogError, OffsetOutOfRange
 from trunkline.log.store import (
     AbortedTransaction,
     Appended,
@@ -33,7 +33,9 @@ _LEADER_EPOCH = 0
 
 
 class MemoryPartition:
-    def __init__(self, tp: TopicPartition, config: TopicConfig, clock: Clock, limits: DecodingLimits) -> None:
+    def __init__(
+        self, tp: TopicPartition, config: TopicConfig, clock: Clock, decoding: DecodingLimits, passed_over: PassedOver
+    ) -> None:
         self.tp = tp
         self.batches: list[bytes] = []
         self.last_offsets: list[int] = []
@@ -42,14 +44,15 @@ class MemoryPartition:
         self.log_start_offset = 0
         self.end_offset = 0
         self.failure: LogError | None = None
-        self.watchers: dict[Callable[[], None], bool] = {}  # with whether they decode records
+        self.watchers: dict[Callable[[], None], bool] = {}  # with whether it decodes records
         self._clock = clock
-        self._limits = limits
+        self._decoding = decoding
+        self._passed_over = passed_over
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
-        self._intake = Intake(config, self._limits)
+        self._intake = Intake(config, self._decoding)
 
     def bounds(self) -> Bounds:
         if self.failure is not None:
@@ -146,9 +149,12 @@ class MemoryPartition:
             header = parse_header(batch)
             if header.control or header.max_timestamp_ms < timestamp_ms:
                 continue
-            for record in iter_records(batch, self._limits.max_decompressed_bytes):
-                if record.offset >= self.log_start_offset and record.timestamp_ms >= timestamp_ms:
-                    return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+            try:
+                for record in list(iter_records(batch, *self._decoding)):  # as a whole, or not at all
+                    if record.offset >= self.log_start_offset and record.timestamp_ms >= timestamp_ms:
+                        return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+            except CorruptBatch as error:
+                self._passed_over.note(self.tp, header, error)
         return None
 
     def newest_timestamp_ms(self) -> int | None:

@@ -127,7 +127,7 @@ class MemoryStore(LogStore):
         for number in range(info.partitions):
             tp = TopicPartition(info.name, number)
             if tp not in self._partitions:
-                self._partitions[tp] = MemoryPartition(tp, info.config, self._clock, self.decoding)
+                self._partitions[tp] = MemoryPartition(tp, info.config, self._clock, self.decoding, self.passed_over)
 
     def _require_topic(self, name: str) -> TopicInfo:
         info = self._topics.get(name)
@@ -152,7 +152,12 @@ class MemoryStore(LogStore):
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append(
-        self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS, *, foreign: bool = False
+        self,
+        tp: TopicPartition,
+        batches: Buffer,
+        durability: Durability = Durability.OS,
+        *,
+        foreign: bool = False,
     ) -> asyncio.Future[Appended]:
         return self.acknowledge(tp, self._partition(tp).append(batches, foreign=foreign), durability)
 
