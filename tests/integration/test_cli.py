@@ -325,6 +325,17 @@ def test_producing_that_is_interrupted_says_how_far_it_came(
     assert values(shell.read(name, "--from-beginning")) == ["one", "two", "three"]
 
 
+def test_a_reader_that_goes_away_ends_consuming_though_nothing_more_comes(shell: Shell, name: str) -> None:
+    shell("produce", name, stdin=b"one\ntwo\n")
+    with shell.start("consume", name, "--from-beginning") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"one\n"
+        process.stdout.close()
+        process.wait(PATIENCE_S)
+        assert process.stderr.read() == b""
+
+
 def test_a_reader_that_goes_away_ends_consuming_quietly(shell: Shell, name: str) -> None:
     shell("topic", "create", name)
     shell("produce", name, stdin=b"x" * 99 + b"\n" + b"y\n" * 100_000)

@@ -22,6 +22,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from trunkline.version import install_command
+
 SEND_CHUNK_MESSAGES = 1000
 MAX_QUEUED_MESSAGES = 500_000
 MAX_QUEUED_KIB = 512 * 1024
@@ -72,7 +74,7 @@ def _open_library() -> ctypes.CDLL:
     try:
         import confluent_kafka.cimpl as extension
     except ImportError as error:
-        raise LoadError("The load generator needs confluent-kafka: pip install 'trunkline[bench]'.") from error
+        raise LoadError(f"The load generator needs confluent-kafka: {install_command('bench')}.") from error
     library = ctypes.CDLL(extension.__file__)
     pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     partition_list = ctypes.POINTER(_TopicPartitionList)

@@ -16,7 +16,7 @@ from rich.text import Text
 from trunkline import CODECS_COMPILED
 from trunkline.bench.progress import progress_bar
 from trunkline.bench.report import amount, machine
-from trunkline.version import VERSION
+from trunkline.version import VERSION, install_command
 
 if TYPE_CHECKING:
     from trunkline.bench.spark_contest import SparkFigure
@@ -49,9 +49,7 @@ def spark(*, quick: bool, reps: int | None, as_json: bool, as_markdown: bool) ->
         from trunkline.bench.spark_contest import FULL, QUICK, SparkContest
         from trunkline.pipeline.session import JavaMissing, check_java
     except ModuleNotFoundError as error:
-        raise click.ClickException(
-            f"Spark is not installed: pip install 'trunkline[spark,bench]' ({error})."
-        ) from error
+        raise click.ClickException(f"Spark is not installed: {install_command('spark,bench')} ({error}).") from error
     scale = QUICK if quick else FULL
     if reps is not None:
         scale = dataclasses.replace(scale, repetitions=reps)

@@ -17,7 +17,7 @@ import click
 from trunkline.cli.errors import CommandError
 from trunkline.cli.format import FormatError, Renderer, renderer
 from trunkline.cli.options import client_options, json_option, parse_since
-from trunkline.cli.output import remark
+from trunkline.cli.output import reader_gone, remark
 from trunkline.client import Client
 from trunkline.client.member import Member
 from trunkline.client.reader import Reader, ReadRecord
@@ -186,7 +186,7 @@ class Printer:
 
 
 class Patience:
-    """Says when no record has come for too long."""
+    """Says when no record has come for too long, or nobody reads what is printed any more."""
 
     def __init__(self, client: Client, idle_s: float | None) -> None:
         self.client = client
@@ -198,6 +198,8 @@ class Patience:
         return POLL_MS if self.idle_ms is None else max(1, int(min(POLL_MS, self.idle_ms)))
 
     def over(self, count: int) -> bool:
+        if reader_gone():
+            return True
         if count != self.seen:
             self.seen, self.since_ms = count, self.client.clock.monotonic_ms()
         return self.idle_ms is not None and self.client.clock.monotonic_ms() - self.since_ms >= self.idle_ms

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from trunkline.cli.errors import CommandError
-from trunkline.version import VERSION
+from trunkline.version import VERSION, install_command
 
 
 class _Entry(NamedTuple):
@@ -43,6 +43,9 @@ _COMMANDS = {
 }
 
 
+_EXTRAS = {"pipeline": "spark"}  # the optional part that a command needs, where it has another name
+
+
 class CommandGroup(click.Group):
     """Knows its commands by name and summary, and imports one only to run it or to show its own help."""
 
@@ -58,8 +61,10 @@ class CommandGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.split(".")[0] == "trunkline":
                 raise
-            hint = f"pip install 'trunkline[{cmd_name}]'"
-            raise CommandError(f"`trunkline {cmd_name}` needs the package {error.name}", hint) from error
+            extras = _EXTRAS.get(cmd_name, cmd_name)
+            raise CommandError(
+                f"`trunkline {cmd_name}` needs the package {error.name}", install_command(extras)
+            ) from error
         assert isinstance(command, click.Command)
         return command
 

@@ -13,7 +13,7 @@ import click
 from trunkline.cli.interruption import Interrupted, Interruption
 from trunkline.cli.mqtt_options import Connector, connector_options
 from trunkline.cli.options import json_option, parse_pairs
-from trunkline.cli.output import print_json, remark
+from trunkline.cli.output import print_json, reader_gone, remark
 from trunkline.client.mqtt import MqttClient
 from trunkline.protocols.mqtt.codec import Properties
 from trunkline.protocols.mqtt.packets import Publish
@@ -84,7 +84,7 @@ def _interrupt(_signum: int, _frame: FrameType | None) -> None:
 def _print_messages(
     client: MqttClient, max_messages: int | None, idle_s: float | None, *, verbose: bool, as_json: bool
 ) -> None:
-    for count, message in enumerate(client.messages(idle_s), 1):
+    for count, message in enumerate(client.messages(idle_s, until=reader_gone), 1):
         if as_json:
             click.echo(json.dumps(_described(message), ensure_ascii=False))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -33,6 +34,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, empty
 def remark(text: str) -> None:
     """Something for the person, not for the pipe."""
     click.echo(text, err=True)
+
+
+def reader_gone() -> bool:
+    """Whether nobody reads our output any more, as behind `| head`: who waits for more to print would not notice."""
+    try:
+        watch = select.poll()
+        watch.register(sys.stdout.fileno(), 0)
+        return any(events & select.POLLERR for _, events in watch.poll(0))
+    except (AttributeError, OSError, ValueError):
+        return False  # no such call here, or no file behind the output
 
 
 def _text(cell: Cell) -> str:

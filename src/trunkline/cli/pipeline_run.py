@@ -30,6 +30,7 @@ from trunkline.pipeline.definition import DefinitionError, Pipeline
 from trunkline.pipeline.home import Home, HomeError, VersionHome, default_home
 from trunkline.pipeline.progress import FAILED, QueryProgress, Totals
 from trunkline.pipeline.spark_log import SparkLog
+from trunkline.version import install_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +110,7 @@ def explained() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in {"pyspark", "pyarrow"}:
             raise
-        raise CommandError(f"pipelines need the package {error.name}", "pip install 'trunkline[spark]'") from error
+        raise CommandError(f"pipelines need the package {error.name}", install_command("spark")) from error
 
 
 def bootstrap_of(ctx: click.Context, given: str | None, pipeline: Pipeline | None = None) -> str:

@@ -15,7 +15,7 @@ import socket
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -46,6 +46,7 @@ DEFAULT_PORT = 1883
 KEEP_ALIVE_S = 60
 MAX_PACKET_BYTES = 268_435_455
 _READ_BYTES = 256 * 1024
+_ASK_EVERY_S = 0.5
 _REASONS = {
     value: name.lower().replace("_", " ")
     for name, value in vars(errors).items()
@@ -159,12 +160,14 @@ class MqttClient:
             if code >= errors.UNSPECIFIED_ERROR:
                 raise ClientError(REFUSED, f"the broker refuses {name}: {reason(code)}")
 
-    def messages(self, idle_timeout_s: float | None = None) -> Iterator[Publish]:
-        """What arrives, until the connection ends or nothing has come for so long."""
+    def messages(
+        self, idle_timeout_s: float | None = None, *, until: Callable[[], bool] | None = None
+    ) -> Iterator[Publish]:
+        """What arrives, until the connection ends or nothing has come for so long; `until` is asked now and then."""
         while True:
             while self._messages:
                 yield self._messages.popleft()
-            if not self._wait_for_message(idle_timeout_s):
+            if not self._wait_for_message(idle_timeout_s, until):
                 return
 
     def acknowledge(self, message: Publish) -> None:
@@ -235,7 +238,7 @@ class MqttClient:
                 where = f"{self.address.host}:{self.address.port}"
                 raise ClientError(TIMED_OUT, f"{where} did not answer within {self._timeout_s:g} s")
 
-    def _wait_for_message(self, idle_timeout_s: float | None) -> bool:
+    def _wait_for_message(self, idle_timeout_s: float | None, until: Callable[[], bool] | None) -> bool:
         deadline_s = None if idle_timeout_s is None else time.monotonic() + idle_timeout_s
         while not self._messages:
             now_s = time.monotonic()
@@ -245,7 +248,10 @@ class MqttClient:
             if now_s >= ping_s:
                 self._ping()
                 continue
-            self._read(min(ping_s, ping_s if deadline_s is None else deadline_s) - now_s)
+            if until is not None and until():
+                return False
+            wait_s = min(ping_s, ping_s if deadline_s is None else deadline_s) - now_s
+            self._read(wait_s if until is None else min(wait_s, _ASK_EVERY_S))
         return True
 
     def _read(self, timeout_s: float) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from trunkline.pipeline.definition import COMPLETE, UPSERT, DefinitionError, DeltaSink, IcebergSink
+from trunkline.version import install_command
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -150,4 +151,4 @@ def open_catalog(properties: dict[str, str] | object, warehouse: str | None) -> 
 
 
 def missing_package(package: str, kind: str, extra: str = "lake") -> DefinitionError:
-    return DefinitionError(f"sinks of kind {kind} need the package {package}: pip install 'trunkline[{extra}]'")
+    return DefinitionError(f"sinks of kind {kind} need the package {package}: {install_command(extra)}")

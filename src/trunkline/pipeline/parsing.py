@@ -27,6 +27,7 @@ from trunkline.pipeline import csv_schema, json_schema
 from trunkline.pipeline.avro import AvroError, Decoder, columns, parse_schema
 from trunkline.pipeline.definition import AVRO, FAIL, JSON, RAW, DefinitionError, Source
 from trunkline.pipeline.json_schema import Columns
+from trunkline.version import install_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +115,7 @@ def _decode_avro(records: DataFrame, source: Source, schema: str) -> Decoded:
         raise DefinitionError(f"source {source.name!r}: {error}") from None
     except ImportError:
         raise DefinitionError(
-            f"source {source.name!r}: format avro needs the package fastavro: pip install 'trunkline[avro]'"
+            f"source {source.name!r}: format avro needs the package fastavro: {install_command('avro')}"
         ) from None
     rows = struct_of(names, source.name)
     decoded = StructType([StructField("row", rows), StructField("reason", StringType())])

@@ -145,3 +145,14 @@ def test_publishing_lines_that_is_interrupted_says_how_far_it_came(
         publisher.send_signal(signum)
         assert publisher.wait(TIMEOUT_S) == code
         assert publisher.stderr.read() == b"published 2 messages before the interruption\n"
+
+
+def test_a_reader_that_goes_away_ends_subscribing_though_nothing_more_comes(commands: Commands) -> None:
+    commands.run("mqtt", "pub", "gone/a", "x", "--retain", "--qos", "1")
+    with commands.start("mqtt", "sub", "gone/#") as subscriber:
+        assert subscriber.stdout is not None
+        assert subscriber.stderr is not None
+        assert subscriber.stdout.readline() == b"x\n"
+        subscriber.stdout.close()
+        assert subscriber.wait(TIMEOUT_S) == 0
+        assert subscriber.stderr.read() == b""
