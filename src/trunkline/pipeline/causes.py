@@ -1,6 +1,6 @@
 """What an error of Spark says, in one line: Spark wraps Python's errors in stack traces of two languages.
 
-A Python worker that comes late is a cause of its own. Spark plans with Python processes that it starts anew, gives each ten
+A Python worker that comes late is a cause of its own. Spark starts a Python process for every streaming source, gives it ten
 seconds to connect back, and has no setting for that: on a busy machine it is too little, and nothing is wrong but that.
 """
 
