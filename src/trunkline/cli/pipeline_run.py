@@ -141,9 +141,14 @@ def spark_session(options: SparkOptions, pipeline: Pipeline, home: VersionHome) 
         with contextlib.nullcontext() if options.verbose else log.launching():
             session = local_session(pipeline.name, master=options.master, heap=options.memory, conf=conf)
     except JavaMissing as error:
-        raise CommandError(str(error)) from error
+        raise _not_started(CommandError(str(error)), home) from error
+    except CommandError as error:
+        raise _not_started(error, home) from error
     except _spark_errors() as error:
-        raise _failed_to_start(error, options.master, home, log) from error
+        said = log.first_complaint() if _NO_JVM in str(error) and not options.verbose else None
+        log.note(error)
+        told = f"Spark does not start on {options.master}: {said or cause_of(error)}"
+        raise _not_started(CommandError(told, _where(log)), home) from error
     session.sparkContext.setLogLevel("WARN" if options.verbose else "ERROR")
     try:
         yield session
@@ -164,7 +169,7 @@ _GOES_ON = "once the cause is gone, the same command goes on where it stopped; "
 
 
 def _where(log: SparkLog, before: str = "") -> str:
-    return f"{before}Spark's log is in {log.path}"
+    return f"{before}the whole trace is in {log.path}"
 
 
 def _spark_errors() -> tuple[type[Exception], ...]:
@@ -176,12 +181,12 @@ def _spark_errors() -> tuple[type[Exception], ...]:
     return (PySparkException, Py4JError, PipelineFailed)
 
 
-def _failed_to_start(error: Exception, master: str, home: VersionHome, log: SparkLog) -> CommandError:
-    said = log.first_complaint() if _NO_JVM in str(error) else None
-    log.note(error)
-    told = f"Spark does not start on {master}: {said or cause_of(error)}"
-    home.write_progress({"pid": os.getpid(), "state": FAILED, "version": home.number, "error": told, "queries": []})
-    return CommandError(told, _where(log))
+def _not_started(error: CommandError, home: VersionHome) -> CommandError:
+    """Noted in the version's state, which nobody else does before the queries start."""
+    home.write_progress(
+        {"pid": os.getpid(), "state": FAILED, "version": home.number, "error": error.message, "queries": []}
+    )
+    return error
 
 
 def _find_master(master: str) -> None:

@@ -197,4 +197,6 @@ def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert error.startswith("error: no Spark master answers at nowhere.invalid:7077 (")
     assert f"{address} (Connection refused)" in error
     assert "--master 'local[*]'" in hint
+    (listed,) = json.loads(trunkline("pipeline", "list", "--json", "--state", str(tmp_path)).stdout)
+    assert (listed["state"], listed["error"]) == ("failed", error.removeprefix("error: "))
     assert "Traceback" not in found.stderr
