@@ -105,7 +105,7 @@ class RetainedMessages:
     def put(self, name: str, payload: bytes, headers: bytes, *, volatile: bool = False, reserved: bool = False) -> None:
         """Keep this as the last message of the name. Stored at the next flush. What is not reserved may be refused."""
         if not volatile and not reserved and not self._has_room(name, len(payload)):
-            full = len(self) + self._reserved >= self._max_messages
+            full = name not in self._messages and len(self) + self._reserved >= self._max_messages
             limit = f"messages={self._max_messages}" if full else f"bytes={self._max_bytes}"
             raise RetainedFull(f"max_retained_{limit} is reached")
         self._insert(name, Retained(payload, headers, self._clock.wall_ms(), volatile))

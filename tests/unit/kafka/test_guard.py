@@ -73,6 +73,9 @@ RULES = {
     # Sizes of partitions; one broker with one replica of each has nothing to elect or to move.
     "DescribeLogDirs": Rule.OPEN,
     "ElectLeaders": Rule.OPEN,
+    "AlterReplicaLogDirs": Rule.OPEN,
+    # Of the one quorum that there is, whatever topic is asked for.
+    "DescribeQuorum": Rule.OPEN,
     "AlterPartitionReassignments": Rule.OPEN,
     "ListPartitionReassignments": Rule.OPEN,
     # There are no access rules to keep: all three answer SECURITY_DISABLED.
