@@ -101,7 +101,7 @@ class Stage:
 
     def __init__(self, victim: Victim, unique: Callable[[str], str]) -> None:
         self.victim = victim
-        self.queue, self.plain = unique("queue"), created(victim, unique("plain"), {})
+        self.queue, self.plain = unique("queue"), created(victim, unique("plain"), {"retention.ms": "-1"})
         self.compacted = created(victim, unique("compacted"), {"cleanup.policy": "compact"})
         self.peer = Peer(victim.port)
         self.amqp = AmqpReader(victim.server.port_of("amqp"), self.queue, declare=True)
