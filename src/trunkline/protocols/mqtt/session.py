@@ -341,6 +341,7 @@ class Session(Link):
     def shut_down(self) -> None:
         """The broker ends. The session stays as it is: when the broker is back, the connection was lost."""
         if self.phase is Phase.CONNECTED and self.version == V5:
+            self._releases = []
             self.send(encode(Disconnect(errors.SERVER_SHUTTING_DOWN), V5))
             self.flush()
         self._outlet.close()
