@@ -40,6 +40,7 @@ from trunkline.log.errors import CorruptBatch
 from trunkline.log.store import Buffer
 
 NO_HEADERS: Final = b"\x00"
+_FAR: Final = 0x4000_0000_0000_0000
 _LOGICAL_SHIFT_MASK: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 # key, value, header section, timestamp (-1 takes the batch's)
@@ -350,11 +351,17 @@ def _check_stamp(base_ms: i64, delta_ms: i64) -> None:
         raise CorruptBatch(f"timestamp {base_ms} and {delta_ms} does not fit 64 bits")
 
 
+def _near(stamp: i64) -> bool:
+    """Whether a sum with another such number fits for certain."""
+    return -_FAR < stamp < _FAR
+
+
 def _take_records(header: BatchHeader, reader: _Reader, count: i64, previous: i64) -> list[LightRecord]:
     records: list[LightRecord] = []
     base_offset = header.base_offset
     base_timestamp_ms = header.base_timestamp_ms
     base_stamp: i64 = base_timestamp_ms
+    near = _near(base_stamp)
     max_timestamp_ms = header.max_timestamp_ms
     log_append_time = header.log_append_time
     last_delta: i64 = header.last_offset_delta
@@ -368,7 +375,8 @@ def _take_records(header: BatchHeader, reader: _Reader, count: i64, previous: i6
                 raise CorruptBatch(f"record of {length} bytes does not fit its batch")
             reader.position += 1  # record attributes are unused
             timestamp_delta = reader.varint()
-            _check_stamp(base_stamp, timestamp_delta)
+            if not near or timestamp_delta >= _FAR or timestamp_delta <= -_FAR:
+                _check_stamp(base_stamp, timestamp_delta)
             offset_delta = reader.varint()
             if offset_delta <= previous or offset_delta > last_delta:
                 raise CorruptBatch(
