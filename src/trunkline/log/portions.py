@@ -1,11 +1,11 @@
 """Records of a partition, decoded, a portion at a time: how everyone in the broker reads records from the log.
 
-A portion is what one turn of the event loop can bear: at most `PORTION_RECORDS` records. `following` is where to read on;
-it may lie within a batch, which is opened again then. What is long is not done on the loop: a batch that decompresses
-to more than `_AT_ONCE_BYTES` is decompressed in a thread.
+A portion is what one turn of the event loop can bear: at most `PORTION_RECORDS` records, and `PORTION_BYTES` with the batch
+that goes beyond them. `following` is where to read on; it may lie within a batch, which is opened again then. What is
+long is not done on the loop: a batch that decompresses to more than `_AT_ONCE_BYTES` is decompressed in a thread.
 
-Left out, and not in a gap's way: control batches, records of aborted transactions, and batches that do not decode,
-which are noted (`decoding`). What does not match its checksum the store leaves out of a verified read.
+Control batches, records of aborted transactions, and batches that do not decode are left out; the last are noted (see
+`decoding`). What does not match its checksum the store leaves out of a verified read.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from trunkline.log.batch import BatchHeader, iter_batches
 from trunkline.log.compression import TooLarge
 from trunkline.log.decoding import DecodingLimits
 from trunkline.log.errors import CorruptBatch
-from trunkline.log.records import LightRecord, OpenBatch, iter_light, unpacked
-from trunkline.log.store import Buffer, LogStore, Slice, TopicPartition
+from trunkline.log.records import LightRecord, OpenBatch, unpacked
+from trunkline.log.store import LogStore, Slice, TopicPartition
 
 PORTION_RECORDS = 16_384
+PORTION_BYTES = 8 << 20
 _AT_ONCE_BYTES = 1 << 20
 
 
@@ -51,19 +52,23 @@ async def decode_portion(
     """The records of a committed read, from `offset` on."""
     found: list[LightRecord] = []
     following = offset
+    size_bytes = 0
     for header, batch in data_batches(part):
         if batch is not None and (wanted is None or wanted(header)):
-            if found and len(found) + header.record_count > PORTION_RECORDS:
+            if found and (len(found) + header.record_count > PORTION_RECORDS or size_bytes > PORTION_BYTES):
                 return Portion(found, following)
             try:
-                if header.record_count <= PORTION_RECORDS:
-                    records = await _whole(header, batch, store.decoding)
-                    if header.base_offset < offset:
-                        records = [record for record in records if record[0] >= offset]
-                else:
-                    records, left = await _part(header, batch, offset, store.decoding)
-                    if left:
-                        return Portion(records, records[-1][0] + 1)
+                opened = await _open(header, batch, store.decoding)
+                size_bytes += opened.size_bytes
+                if header.record_count > PORTION_RECORDS:
+                    opened.check()  # before any of it is handed out
+                    await asyncio.sleep(0)
+                    opened.skip_before(offset)
+                records = opened.take(PORTION_RECORDS)
+                if opened.left:
+                    return Portion(records, records[-1][0] + 1)
+                if header.base_offset < offset:
+                    records = [record for record in records if record[0] >= offset]
                 found += records
             except CorruptBatch as error:
                 store.passed_over.note(tp, header, error)
@@ -87,26 +92,12 @@ def data_batches(part: Slice) -> Iterator[tuple[BatchHeader, memoryview | None]]
             yield header, batch
 
 
-async def _whole(header: BatchHeader, batch: memoryview, limits: DecodingLimits) -> list[LightRecord]:
+async def _open(header: BatchHeader, batch: memoryview, limits: DecodingLimits) -> OpenBatch:
+    at_once = min(_AT_ONCE_BYTES, limits.max_decompressed_bytes)
     try:
-        return iter_light(batch, min(_AT_ONCE_BYTES, limits.max_decompressed_bytes), limits.max_batch_records)
+        data, position = unpacked(header, batch, at_once, limits.max_batch_records)
     except TooLarge:
-        data, position = await asyncio.to_thread(_unpacked, header, batch, limits)
-        return OpenBatch(header, data, position).take(header.record_count)
-
-
-async def _part(
-    header: BatchHeader, batch: memoryview, offset: int, limits: DecodingLimits
-) -> tuple[list[LightRecord], bool]:
-    """A portion of a batch with more records than that, and whether some of it are left."""
-    data, position = await asyncio.to_thread(_unpacked, header, batch, limits)
-    opened = OpenBatch(header, data, position)
-    opened.check()
-    await asyncio.sleep(0)
-    opened.skip_before(offset)
-    records = opened.take(PORTION_RECORDS)
-    return records, opened.left > 0
-
-
-def _unpacked(header: BatchHeader, batch: Buffer, limits: DecodingLimits) -> tuple[bytes, int]:
-    return unpacked(header, batch, limits.max_decompressed_bytes, limits.max_batch_records)
+        data, position = await asyncio.to_thread(
+            unpacked, header, batch, limits.max_decompressed_bytes, limits.max_batch_records
+        )
+    return OpenBatch(header, data, position)

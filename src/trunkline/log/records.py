@@ -254,6 +254,11 @@ class OpenBatch:
         if self.left * MIN_RECORD_BYTES > self._reader.end - self._reader.position:
             raise CorruptBatch(f"{self.left} records do not fit {self._reader.end - self._reader.position} bytes")
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all its records, unpacked."""
+        return body_bytes(self.header, self._data)
+
     def check(self) -> None:
         check_records(self.header, self._data, self._start)
 

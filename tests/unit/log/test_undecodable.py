@@ -237,6 +237,19 @@ def test_a_batch_that_unpacks_to_much_is_unpacked_in_a_thread(tmp_path: Path, mo
     run(main())
 
 
+def test_a_portion_is_bounded_in_bytes(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with with_topic(tmp_path) as store:
+            for _ in range(12):
+                await store.append(TP, batch_of(bytes(3 << 20), compression="zstd"), foreign=True)
+            records, following = await read_portion(store, TP, 0, 1 << 20)
+            assert len(records) == following == 3
+            records, _ = await read_all(store)
+            assert [record[0] for record in records] == list(range(12))
+
+    run(main())
+
+
 def test_only_the_broker_can_write_the_brokers_mark(tmp_path: Path) -> None:
     async def main() -> None:
         async with with_topic(tmp_path) as store:
