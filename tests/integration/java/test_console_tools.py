@@ -117,7 +117,7 @@ def test_kafka_configs_knows_groups(broker: RunningBroker, unique: Unique) -> No
 @pytest.mark.ours_only("names our own loggers")
 def test_kafka_configs_knows_loggers(broker: RunningBroker) -> None:
     entity = ("--entity-type", "broker-loggers", "--entity-name", "1")
-    logger = "trunkline.protocols.kafka.server"
+    logger = "trunkline.broker.complaints"
     assert f"{logger}=INFO" in tool(broker, CONFIGS, *entity, "--describe")
     tool(broker, CONFIGS, *entity, "--alter", "--add-config", f"{logger}=ERROR")
     assert f"{logger}=ERROR" in tool(broker, CONFIGS, *entity, "--describe")

@@ -175,7 +175,7 @@ class Parser:
         try:
             position = self._parse(piece, position, events)
         except FrameError as error:
-            self._stop()
+            self.stop()
             events.append(error)
             return events
         if position < len(piece):
@@ -188,8 +188,11 @@ class Parser:
             self._waiting = [rest]
             self._waiting_bytes = len(rest)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Look at nothing that comes from now on, and let go of what is held."""
         self._stopped = True
+        self._waiting = []
+        self._waiting_bytes = 0
         self._unfinished.clear()
         self._unfinished_bytes = 0
         self._forget_routes()

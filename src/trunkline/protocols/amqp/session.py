@@ -409,6 +409,11 @@ class Session:
         self._waiting.clear()
         self._waiting_bytes = 0
 
+    def _forget_input(self) -> None:
+        """Nothing that the client has sent matters any more: let go of it now, not when the session is collected."""
+        self._forget_waiting()
+        self._parser.stop()
+
     def _complain(
         self, kind: str, text: str, *, level: int = logging.WARNING, error: BaseException | None = None
     ) -> None:
@@ -416,14 +421,14 @@ class Session:
 
     def _end(self) -> None:
         self._state = "closed"
-        self._forget_waiting()
+        self._forget_input()
         self._write()
         self._wire.close()
 
     def connection_lost(self) -> None:
         """The connection is gone, whoever ended it."""
         self._state = "closed"
-        self._forget_waiting()
+        self._forget_input()
         self._out.clear()
         self._close_channels()
         # What waits for the disk is carried through: a queue half declared would be in nobody's hands.
