@@ -49,7 +49,7 @@ class AmqpThread(threading.Thread):
             generation = self.ledger.generation
             try:
                 connection = self._connect()
-            except LOST:
+            except (*LOST, ValueError):  # pika's ValueError: the broker went between the connection and its first word
                 time.sleep(RETRY_SECONDS)
                 continue
             self.sessions += 1
