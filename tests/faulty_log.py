@@ -8,10 +8,10 @@ from copy import deepcopy
 
 from trunkline.clock import Clock
 from trunkline.log.batch import iter_records, parse_header, read_marker
-from trunkline.log.embedded.producers import ProducerTable
 from trunkline.log.errors import LogError, StorageFailure
 from trunkline.log.memory.partition import MemoryPartition
 from trunkline.log.memory.store import MemoryStore
+from trunkline.log.producers import ProducerTable
 from trunkline.log.store import Appended, Buffer, Durability, TopicInfo, TopicPartition
 
 

@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.limits import BrokerLimits, BrokerSettings
-from trunkline.broker.transactions import TransactionLimits
+from trunkline.broker.transactions.coordinator import TransactionLimits
 from trunkline.config import Config, ConfigError
 from trunkline.cursors.stream import GroupLimits
 from trunkline.log.decoding import DecodingLimits
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.store import EmbeddedStore
+from trunkline.log.limits import StoreLimits
 from trunkline.protocols.kafka.server import KafkaServer
 from trunkline.selector import new_event_loop
 
 if TYPE_CHECKING:
-    from trunkline.broker.mapping import Mapping as MqttMapping
+    from trunkline.broker.messaging.mapping import Mapping as MqttMapping
     from trunkline.protocols.amqp.server import AmqpServer
     from trunkline.protocols.mqtt.limits import MqttLimits
     from trunkline.protocols.mqtt.server import MqttServer
@@ -358,7 +358,7 @@ def _mqtt_limits(config: Config) -> MqttLimits:
 
 
 def _mapping(config: Config) -> MqttMapping:
-    from trunkline.broker.mapping import Mapping, MappingRule
+    from trunkline.broker.messaging.mapping import Mapping, MappingRule
 
     rules = [MappingRule(topic_filter, topic, key) for topic_filter, (topic, key) in config.mqtt.items()]
     try:

@@ -191,7 +191,7 @@ class Config:
     """The broker's defaults for topic settings, where they differ from `trunkline.log.config.SETTINGS`."""
 
     mqtt: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
-    """MQTT mapping rules: topic filter -> log topic (or `off`) and key template, in order; see `trunkline.broker.mapping`."""
+    """MQTT mapping rules: topic filter -> log topic (or `off`) and key template, in order; see `trunkline.broker.messaging.mapping`."""
 
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     """Setting (or `topic.<name>`) -> "default", "file PATH", "env VAR" or "flag"."""

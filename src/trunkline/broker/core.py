@@ -22,7 +22,7 @@ from trunkline.broker import guard
 from trunkline.broker.complaints import Complaints
 from trunkline.broker.guard import Operation
 from trunkline.broker.limits import BrokerSettings
-from trunkline.broker.transactions import TransactionCoordinator, TransactionLimits
+from trunkline.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from trunkline.budget import Budget, Holder
 from trunkline.clock import Clock, SystemClock
 from trunkline.cursors.stream import GroupCoordinator, GroupLimits
@@ -32,7 +32,7 @@ from trunkline.log.errors import TopicExists, UnknownTopicOrPartition
 from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
-    from trunkline.broker.messaging import Messaging
+    from trunkline.broker.messaging.messaging import Messaging
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class BrokerCore:
         self.complaints.close()
 
     def _make_messaging(self) -> None:
-        from trunkline.broker.messaging import Messaging
+        from trunkline.broker.messaging.messaging import Messaging
 
         min_free_bytes = self.limits.min_free_bytes
         self.messaging = Messaging(self.store, self.clock, self.transactions, min_free_bytes=min_free_bytes)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.undecodable import UNDECODABLE
 from tests.unit.amqp.harness import Broker, until, with_broker
-from trunkline.broker.dead_letters import bury
+from trunkline.broker.messaging.dead_letters import bury
 from trunkline.cursors.queue import Delivery
 from trunkline.log.batch import MAX_RECORD_HEADERS, NewRecord, build_batch
 from trunkline.log.records import check_headers, encode_headers

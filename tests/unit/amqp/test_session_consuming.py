@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.unit.amqp.harness import FRAME_MAX, Broker, Peer, until, with_broker
-from trunkline.broker.messaging import QueueDeclaration
+from trunkline.broker.messaging.messaging import QueueDeclaration
 from trunkline.cursors.queue import QueueSettings
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import TopicPartition

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.broker.mapping import Mapped, Mapping, MappingRule, filter_matches
+from trunkline.broker.messaging.mapping import Mapped, Mapping, MappingRule, filter_matches
 from trunkline.routing.dialect import MQTT
 from trunkline.routing.topic_tree import TopicTree
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from trunkline.broker.core import BrokerCore
-from trunkline.broker.messaging import QueueDeclaration
-from trunkline.broker.refusals import Reason, Refused
-from trunkline.broker.topology import Topology, settled
-from trunkline.broker.virtual_host import ExchangeInfo, Queue, VirtualHost
+from trunkline.broker.messaging.messaging import QueueDeclaration
+from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.state.topology import Topology, settled
+from trunkline.broker.state.virtual_host import ExchangeInfo, Queue, VirtualHost
 from trunkline.cursors.queue import Delivery, Message, Overflow, QueueSettings
 from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
 from trunkline.log.embedded.store import EmbeddedStore

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.unit.cursors.queue.harness import Consumer, bodies, message, numbered, run
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.guard import TopicForbidden
-from trunkline.broker.queues import Queues, topic_name
+from trunkline.broker.messaging.queues import Queues, topic_name
 from trunkline.clock import ManualClock
 from trunkline.cursors.queue import (
     EXPIRED,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.broker.mapping import filter_matches
-from trunkline.broker.retained import RetainedFull, RetainedMessages
+from trunkline.broker.messaging.mapping import filter_matches
+from trunkline.broker.state.retained import RetainedFull, RetainedMessages
 from trunkline.clock import ManualClock
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.records import NO_HEADERS

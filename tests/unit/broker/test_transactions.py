@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from trunkline.broker.errors import TransactionError
-from trunkline.broker.transaction_log import TRANSACTION_STATE, TransactionLog
-from trunkline.broker.transaction_state import LAST_CLIENT_EPOCH, Status, TransactionState
-from trunkline.broker.transactions import ProducerIdentity, TransactionLimits
+from trunkline.broker.transactions.coordinator import ProducerIdentity, TransactionLimits
+from trunkline.broker.transactions.errors import TransactionError
+from trunkline.broker.transactions.log import TRANSACTION_STATE, TransactionLog
+from trunkline.broker.transactions.state import LAST_CLIENT_EPOCH, Status, TransactionState
 from trunkline.log.store import TopicPartition
 
 from .transaction_bench import OFFSETS, P0, P1, TIMEOUT_MS, Bench, bench, refused, scenario

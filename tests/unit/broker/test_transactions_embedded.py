@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.broker.transactions import ProducerIdentity, TransactionCoordinator
+from trunkline.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
 from trunkline.clock import ManualClock
 from trunkline.cursors.stream import OFFSETS_PARTITION, GroupCoordinator, GroupErrorName, OffsetEntry
 from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.broker.producer_ids import decode_next_block
-from trunkline.broker.transaction_log import TRANSACTION_STATE
-from trunkline.broker.transaction_state import (
+from trunkline.broker.transactions.log import TRANSACTION_STATE
+from trunkline.broker.transactions.producer_ids import decode_next_block
+from trunkline.broker.transactions.state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     Status,

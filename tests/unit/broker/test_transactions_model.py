@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trunkline.broker.errors import TransactionError
-from trunkline.broker.transactions import ProducerIdentity, TransactionLimits
+from trunkline.broker.transactions.coordinator import ProducerIdentity, TransactionLimits
+from trunkline.broker.transactions.errors import TransactionError
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
 

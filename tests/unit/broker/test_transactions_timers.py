@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from tests.faulty_log import FaultyLog
-from trunkline.broker.transaction_log import TRANSACTION_STATE
-from trunkline.broker.transactions import TransactionCoordinator, TransactionLimits
+from trunkline.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
+from trunkline.broker.transactions.log import TRANSACTION_STATE
 from trunkline.clock import SystemClock
 from trunkline.log.store import TopicPartition
 

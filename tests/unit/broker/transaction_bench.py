@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from tests.faulty_log import FaultyLog
-from trunkline.broker.errors import TransactionError
-from trunkline.broker.transactions import ProducerIdentity, TransactionCoordinator, TransactionLimits
+from trunkline.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator, TransactionLimits
+from trunkline.broker.transactions.errors import TransactionError
 from trunkline.clock import ManualClock
 from trunkline.cursors.stream import OFFSETS_PARTITION
 from trunkline.log.batch import NewRecord, build_batch

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from trunkline.clock import ManualClock
 from trunkline.log.batch import NewRecord, Record, build_batch, iter_batches, iter_records
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.store import EmbeddedStore
+from trunkline.log.limits import StoreLimits
 from trunkline.log.store import Appended, TopicPartition
 
 T = TypeVar("T")

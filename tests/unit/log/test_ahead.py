@@ -16,10 +16,10 @@ from trunkline.log.batch import iter_batches
 from trunkline.log.embedded import ahead
 from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.files import FilePool
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.segment import Segment
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import OffsetOutOfRange
+from trunkline.log.limits import StoreLimits
 
 BATCH_BYTES = len(batch_of(b"x" * 10_000))
 READ_BYTES = 10 * BATCH_BYTES

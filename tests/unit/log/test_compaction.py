@@ -10,8 +10,8 @@ import pytest
 from tests.unit.log.stores import NOW_MS, TP, batch_of, keyed, log_files, opened, records_of, run, with_topic
 from trunkline.clock import ManualClock
 from trunkline.log.batch import NewRecord, build_batch, check_crc, iter_batches
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.store import EmbeddedStore
+from trunkline.log.limits import StoreLimits
 from trunkline.log.store import Durability
 
 COMPACT = {"cleanup_policy": "compact", "segment_bytes": "400", "min_cleanable_dirty_ratio": "0.01"}

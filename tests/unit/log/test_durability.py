@@ -14,9 +14,9 @@ import pytest
 
 from tests.unit.log.stores import TP, batch_of, log_files, opened, put, records_of, run, values, with_topic
 from trunkline.log.embedded import committer
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import StorageFailure
+from trunkline.log.limits import StoreLimits
 from trunkline.log.store import Buffer, Durability, TopicPartition
 
 OTHER = TopicPartition("other", 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from trunkline.log import producers
 from trunkline.log.batch import NewRecord, build_batch, parse_header
-from trunkline.log.embedded import producers
-from trunkline.log.embedded.producers import ProducerTable
+from trunkline.log.producers import ProducerTable
 
 
 def test_producers_that_were_silent_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

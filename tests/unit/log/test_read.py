@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.log.stores import NOW_MS, TP, batch_of, log_files, opened, put, records_of, run, values, with_topic
 from trunkline.log.batch import NewRecord, build_batch, iter_batches
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.errors import OffsetOutOfRange
+from trunkline.log.limits import StoreLimits
 from trunkline.log.store import OffsetAndTimestamp, TopicPartition
 
 

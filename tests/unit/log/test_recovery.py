@@ -12,8 +12,8 @@ import pytest
 
 from tests.unit.log.stores import TP, batch_of, log_files, opened, put, records_of, run, values, with_topic
 from trunkline.log.embedded import segment as segment_module
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.errors import DataDirectoryInUse
+from trunkline.log.limits import StoreLimits
 from trunkline.log.store import Durability
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from tests.unit.log.stores import TP, batch_of, opened, put, records_of, run, values, with_topic
 from trunkline.log.embedded import committer
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.ring import Ring, open_ring
 from trunkline.log.errors import StorageFailure
+from trunkline.log.limits import StoreLimits
 from trunkline.log.store import Durability, TopicPartition
 
 

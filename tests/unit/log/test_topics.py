@@ -12,7 +12,6 @@ import pytest
 
 from tests.unit.log.stores import TP, opened, put, records_of, run, values
 from trunkline.log.batch import NewRecord, build_batch
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.errors import (
     InvalidConfig,
     InvalidPartitionCount,
@@ -21,6 +20,7 @@ from trunkline.log.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
+from trunkline.log.limits import StoreLimits
 from trunkline.log.store import Durability, TopicPartition
 
 TOPOLOGY = TopicPartition("__topology", 0)

@@ -13,9 +13,9 @@ from tests.unit.log.stores import NOW_MS, TP, batch_of, keyed, opened, run, with
 from trunkline.log import compression
 from trunkline.log.batch import BROKER_EPOCH, NewRecord, build_batch, check_crc, iter_batches
 from trunkline.log.decoding import DecodingLimits
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import InvalidRecord
+from trunkline.log.limits import StoreLimits
 from trunkline.log.portions import PORTION_RECORDS, read_portion
 from trunkline.log.records import LightRecord
 from trunkline.log.store import Buffer

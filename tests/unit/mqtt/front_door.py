@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from trunkline.broker.core import BrokerCore
-from trunkline.broker.mapping import Mapping
+from trunkline.broker.messaging.mapping import Mapping
 from trunkline.clock import ManualClock
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.protocols.mqtt.codec import MalformedPacket, Parser, Properties, encode

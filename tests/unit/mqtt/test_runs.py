@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 
 from tests.unit.mqtt.front_door import FrontDoor, after_a_kill, front_door, payloads
-from trunkline.broker.mapping import Mapping, MappingRule
+from trunkline.broker.messaging.mapping import Mapping, MappingRule
 from trunkline.log.batch import iter_file
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.mqtt.codec import encode

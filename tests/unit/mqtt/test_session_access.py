@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 import pytest
 
 from tests.unit.mqtt.front_door import FrontDoor, Peer, front_door
-from trunkline.broker.messaging import QueueDeclaration
+from trunkline.broker.messaging.messaging import QueueDeclaration
 from trunkline.cursors.queue import QueueSettings
 from trunkline.log.records import decode_headers
 from trunkline.protocols.mqtt import errors

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.mqtt.front_door import FrontDoor, after_a_kill, front_door, payloads
-from trunkline.broker.mapping import Mapping, MappingRule
+from trunkline.broker.messaging.mapping import Mapping, MappingRule
 from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
 from trunkline.log.store import Durability, TopicPartition
 from trunkline.protocols.mqtt.limits import MqttLimits

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 import pytest
 
 from tests.unit.mqtt.front_door import Peer, front_door, payloads
-from trunkline.broker.mapping import Mapping, MappingRule
+from trunkline.broker.messaging.mapping import Mapping, MappingRule
 from trunkline.log.errors import LogError
 from trunkline.log.store import Appended
 from trunkline.protocols.mqtt import errors

@@ -23,11 +23,11 @@ from itertools import pairwise
 
 from trunkline.clock import Clock
 from trunkline.log.embedded.compaction import Abandoned, Plan, Rewritten, Source, map_keys, rewrite
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.mending import Mender
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, Segment
 from trunkline.log.errors import StorageFailure
+from trunkline.log.limits import StoreLimits
 from trunkline.log.store import TopicPartition
 
 _logger = logging.getLogger(__name__)

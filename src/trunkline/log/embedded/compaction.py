@@ -31,8 +31,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
+from trunkline.log.aborted import AbortedEntry
 from trunkline.log.batch import BatchHeader, Record, iter_records, parse_header, refill_batch
-from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.files import fsync_directory, private_opener
 from trunkline.log.embedded.segment import Segment, TornLog, check_batches, offset_name
 from trunkline.log.errors import CorruptBatch, DamagedLog, StorageFailure

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from trunkline.log.aborted import AbortedEntry
 from trunkline.log.batch import (
     HEADER,
     HEADER_BYTES,
@@ -41,7 +42,6 @@ from trunkline.log.batch import (
     only_zeros,
     seal_batch,
 )
-from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.files import DAMAGED_SUFFIX, FILE_MODE, fsync_directory
 from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, TornLog, check_batches
 

@@ -11,16 +11,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from trunkline.log.aborted import AbortedEntry, decode_aborted
 from trunkline.log.batch import iter_records, read_marker
 from trunkline.log.config import TopicConfig
-from trunkline.log.embedded.aborted import AbortedEntry, decode_aborted
 from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, DamagedCheckpoint, PartitionMark
 from trunkline.log.embedded.damage import examine
 from trunkline.log.embedded.index import OffsetIndex, TimeIndex
-from trunkline.log.embedded.producers import ProducerTable
 from trunkline.log.embedded.segment import OFFSET_DIGITS, Segment, TornLog, check_batches
 from trunkline.log.embedded.topology import TOPOLOGY_CONFIG, TOPOLOGY_TOPIC, TopicEntry, Topology
 from trunkline.log.errors import CorruptBatch, InvalidConfig
+from trunkline.log.producers import ProducerTable
 
 Progress = Callable[[int], None]
 _TOPOLOGY = f"{TOPOLOGY_TOPIC}-0"

@@ -26,18 +26,18 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from trunkline.clock import Clock
+from trunkline.log.aborted import AbortedEntry
 from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_batches, read_marker
 from trunkline.log.config import LONG_MAX, TopicConfig
 from trunkline.log.decoding import PassedOver
-from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import PartitionMark
 from trunkline.log.embedded.files import FilePool, make_directory, write_atomically
-from trunkline.log.embedded.intake import Intake
-from trunkline.log.embedded.limits import StoreLimits
-from trunkline.log.embedded.producers import ProducerTable
 from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, LoadedIndexes, Segment, offset_name
 from trunkline.log.errors import DamagedLog, LogError, StorageFailure
+from trunkline.log.intake import Intake
+from trunkline.log.limits import StoreLimits
+from trunkline.log.producers import ProducerTable
 from trunkline.log.store import Appended, Bounds, Buffer, TopicPartition
 
 _logger = logging.getLogger(__name__)

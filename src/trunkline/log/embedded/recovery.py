@@ -23,8 +23,8 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
+from trunkline.log.aborted import AbortedEntry
 from trunkline.log.batch import HEADER_BYTES, check_crc, iter_file, only_zeros, read_marker
-from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.embedded.checkpoint import NO_MARK, PartitionMark
 from trunkline.log.embedded.compaction import SWAP_SUFFIX
 from trunkline.log.embedded.damage import (
@@ -38,7 +38,6 @@ from trunkline.log.embedded.damage import (
 )
 from trunkline.log.embedded.files import DAMAGED_SUFFIX, fsync_directory, make_directory
 from trunkline.log.embedded.partition import Partition
-from trunkline.log.embedded.producers import ProducerTable
 from trunkline.log.embedded.segment import (
     MAX_RELATIVE_OFFSET,
     OFFSET_DIGITS,
@@ -48,6 +47,7 @@ from trunkline.log.embedded.segment import (
     offset_name,
 )
 from trunkline.log.errors import CorruptBatch, DamagedLog, StorageFailure
+from trunkline.log.producers import ProducerTable
 from trunkline.log.store import TopicPartition
 
 _logger = logging.getLogger(__name__)

@@ -26,8 +26,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trunkline.log.aborted import AbortedEntry, decode_aborted, encode_aborted
 from trunkline.log.batch import HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, MIN_BATCH_LENGTH, BatchHeader, check_crc
-from trunkline.log.embedded.aborted import AbortedEntry, decode_aborted, encode_aborted
 from trunkline.log.embedded.files import FILE_MODE, write_atomically
 from trunkline.log.embedded.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from trunkline.log.errors import CorruptBatch, DamagedLog, StorageFailure

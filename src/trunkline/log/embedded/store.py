@@ -41,7 +41,6 @@ from trunkline.log.embedded.files import (
     make_durable_directory,
     tighten,
 )
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.embedded.lock import DirectoryLock
 from trunkline.log.embedded.mending import Mender
 from trunkline.log.embedded.partition import Partition
@@ -67,6 +66,7 @@ from trunkline.log.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
+from trunkline.log.limits import StoreLimits
 from trunkline.log.names import check_topic_name, folded
 from trunkline.log.store import (
     Appended,

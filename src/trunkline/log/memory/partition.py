@@ -11,13 +11,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
 from trunkline.clock import Clock
+from trunkline.log.aborted import AbortedEntry
 from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_records, parse_header, read_marker
 from trunkline.log.config import TopicConfig
 from trunkline.log.decoding import DecodingLimits, PassedOver
-from trunkline.log.embedded.aborted import AbortedEntry
-from trunkline.log.embedded.intake import Intake
-from trunkline.log.embedded.producers import ProducerTable
 from trunkline.log.errors import CorruptBatch, LogError, OffsetOutOfRange
+from trunkline.log.intake import Intake
+from trunkline.log.producers import ProducerTable
 from trunkline.log.store import (
     AbortedTransaction,
     Appended,

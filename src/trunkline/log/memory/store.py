@@ -14,13 +14,13 @@ from uuid import UUID, uuid4
 
 from trunkline.clock import Clock, SystemClock
 from trunkline.log.config import TopicConfig
-from trunkline.log.embedded.limits import StoreLimits
 from trunkline.log.errors import (
     InvalidPartitionCount,
     InvalidTopicName,
     TopicExists,
     UnknownTopicOrPartition,
 )
+from trunkline.log.limits import StoreLimits
 from trunkline.log.memory.partition import MemoryPartition
 from trunkline.log.names import check_topic_name, folded
 from trunkline.log.store import (

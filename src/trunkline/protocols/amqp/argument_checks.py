@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from trunkline.broker.refusals import Refused, precondition, type_name
+from trunkline.broker.messaging.refusals import Refused, precondition, type_name
 
 MAX_EXPIRY_MS: Final = 315_360_000_000  # ten years, as in RabbitMQ
 

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from trunkline.broker.publishing import append_failed
-from trunkline.broker.virtual_host import Queue
+from trunkline.broker.messaging.publishing import append_failed
+from trunkline.broker.state.virtual_host import Queue
 from trunkline.log.store import Appended
 from trunkline.protocols.amqp.codec import encode_confirm
 

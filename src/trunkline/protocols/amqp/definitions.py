@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from trunkline.broker.arguments import from_json, to_json
-from trunkline.broker.messaging import Messaging, QueueDeclaration
-from trunkline.broker.refusals import Reason, Refused
-from trunkline.broker.topology import settled
-from trunkline.broker.virtual_host import PREDECLARED, ExchangeInfo, VirtualHost
+from trunkline.broker.messaging.messaging import Messaging, QueueDeclaration
+from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.state.arguments import from_json, to_json
+from trunkline.broker.state.topology import settled
+from trunkline.broker.state.virtual_host import PREDECLARED, ExchangeInfo, VirtualHost
 from trunkline.protocols.amqp.handshake import BEHAVES_LIKE
 from trunkline.protocols.amqp.queue_arguments import STREAM, read_settings
 from trunkline.security.users import SHA256, InvalidAccount, Permission, User

@@ -17,12 +17,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from trunkline.broker import refusals
-from trunkline.broker.arguments import to_json
-from trunkline.broker.messaging import Messaging
-from trunkline.broker.refusals import Reason, Refused
-from trunkline.broker.topology import settled
-from trunkline.broker.virtual_host import Queue, VirtualHost
+from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.messaging import Messaging
+from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.state.arguments import to_json
+from trunkline.broker.state.topology import settled
+from trunkline.broker.state.virtual_host import Queue, VirtualHost
 from trunkline.cursors.queue.errors import QueueError
 from trunkline.log.errors import LogError
 from trunkline.log.records import decode_headers

@@ -9,7 +9,7 @@ A message's body is the record's value. Everything else about it is in record he
     amqp.headers                        the fields that are not strings once more, in AMQP's encoding, so that type and
                                         width come back exactly; absent if there are none
     amqp.bcc                            the header BCC as JSON, which receivers do not see
-    x-death                             as JSON, which the broker keeps up to date for every protocol (broker/dead_letters)
+    x-death                             as JSON, which the broker keeps up to date for every protocol (broker/messaging/dead_letters)
 
 A record without `amqp.exchange` was written by another protocol: its headers become string fields of the headers table,
 and it has the queue's name as routing key.
@@ -32,7 +32,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, cast
 
-from trunkline.broker.dead_letters import (
+from trunkline.broker.messaging.dead_letters import (
     BLIND_COPIES_HEADER,
     COPIES_HEADER,
     DEATHS_HEADER,
@@ -42,8 +42,8 @@ from trunkline.broker.dead_letters import (
     is_history,
     read_deaths,
 )
-from trunkline.broker.refusals import type_name
-from trunkline.broker.virtual_host import Queue
+from trunkline.broker.messaging.refusals import type_name
+from trunkline.broker.state.virtual_host import Queue
 from trunkline.log.records import decode_headers, encode_headers
 from trunkline.protocols.amqp import properties as flag
 from trunkline.protocols.amqp.argument_checks import MAX_EXPIRY_MS

@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from trunkline.broker import refusals
-from trunkline.broker.messaging import QueueDeclaration
-from trunkline.broker.refusals import Reason, Refused
-from trunkline.broker.topology import Recorded, settled
-from trunkline.broker.virtual_host import ExchangeInfo, Queue
+from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.messaging import QueueDeclaration
+from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.state.topology import Recorded, settled
+from trunkline.broker.state.virtual_host import ExchangeInfo, Queue
 from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.channel import REPLY_TO, REPLY_TO_PREFIX, Channel, Later

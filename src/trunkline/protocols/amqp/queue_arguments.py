@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trunkline.broker.refusals import precondition, type_name
+from trunkline.broker.messaging.refusals import precondition, type_name
 from trunkline.cursors.queue.settings import MAX_PRIORITY, Overflow, QueueSettings
 from trunkline.protocols.amqp import argument_checks as must_be
 from trunkline.protocols.amqp.argument_checks import MAX_EXPIRY_MS, Arguments, Checks, check, refused

@@ -27,9 +27,9 @@ from collections import deque
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from trunkline.broker.errors import TransactionError
-from trunkline.broker.refusals import Reason, Refused
-from trunkline.broker.virtual_host import VirtualHost
+from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.state.virtual_host import VirtualHost
+from trunkline.broker.transactions.errors import TransactionError
 from trunkline.cursors.queue import Delivery, QueueCursor
 from trunkline.cursors.queue.errors import QueueError
 from trunkline.log.errors import LogError, UnknownTopicOrPartition

@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from trunkline.broker.dead_letters import EXCHANGE_HEADER, ROUTING_KEY_HEADER
-from trunkline.broker.messaging import Messaging
-from trunkline.broker.topology import DEFAULT_VHOST
-from trunkline.broker.virtual_host import Queue
+from trunkline.broker.messaging.dead_letters import EXCHANGE_HEADER, ROUTING_KEY_HEADER
+from trunkline.broker.messaging.messaging import Messaging
+from trunkline.broker.state.topology import DEFAULT_VHOST
+from trunkline.broker.state.virtual_host import Queue
 from trunkline.cursors.queue import Message as QueueMessage
 from trunkline.log.records import decode_headers, encode_headers
 from trunkline.log.store import Appended

@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from trunkline.broker.complaints import Complaints
-from trunkline.broker.retained import RetainedFull, RetainedMessages
+from trunkline.broker.state.retained import RetainedFull, RetainedMessages
 from trunkline.clock import Clock
 from trunkline.log.errors import LogError
 from trunkline.log.store import Durability, LogStore

@@ -18,8 +18,8 @@ import asyncio
 import logging
 
 from trunkline.broker.core import BrokerCore
-from trunkline.broker.mapping import Mapping
-from trunkline.broker.retained import RetainedMessages
+from trunkline.broker.messaging.mapping import Mapping
+from trunkline.broker.state.retained import RetainedMessages
 from trunkline.protocols.listener import Listener, ServedConnection
 from trunkline.protocols.mqtt.access import Access
 from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings

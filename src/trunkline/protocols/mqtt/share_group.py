@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trunkline.broker.mapping import filter_matches
+from trunkline.broker.messaging.mapping import filter_matches
 from trunkline.protocols.mqtt.follower import Follower
 from trunkline.protocols.mqtt.message import Message
 from trunkline.protocols.mqtt.subscription import SHARE_PREFIX, Delivery, Subscription, merge

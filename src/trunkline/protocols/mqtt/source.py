@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from trunkline.broker.mapping import filter_matches
+from trunkline.broker.messaging.mapping import filter_matches
 from trunkline.clock import Clock
 from trunkline.log.batch import BROKER_EPOCH, BatchHeader
 from trunkline.log.errors import LogError, OffsetOutOfRange

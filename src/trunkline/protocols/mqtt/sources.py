@@ -11,7 +11,7 @@ from collections.abc import Callable
 from zlib import crc32
 
 from trunkline.broker.core import BrokerCore
-from trunkline.broker.mapping import Mapped, Mapping
+from trunkline.broker.messaging.mapping import Mapped, Mapping
 from trunkline.log.errors import LogError, TopicExists
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.mqtt.message import Message

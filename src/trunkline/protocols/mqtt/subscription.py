@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from trunkline.broker.mapping import Mapped, Mapping, filter_matches
+from trunkline.broker.messaging.mapping import Mapped, Mapping, filter_matches
 from trunkline.protocols.mqtt.errors import NOT_AUTHORIZED, TOPIC_NAME_INVALID
 from trunkline.protocols.mqtt.limits import MqttLimits
 from trunkline.routing.dialect import MQTT
 from trunkline.routing.topic_tree import TopicTree
 
 if TYPE_CHECKING:
-    from trunkline.broker.virtual_host import Queue
+    from trunkline.broker.state.virtual_host import Queue
     from trunkline.protocols.mqtt.share_group import ShareGroup
     from trunkline.protocols.mqtt.source import Source
     from trunkline.protocols.mqtt.state import SessionState

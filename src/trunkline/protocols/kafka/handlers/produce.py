@@ -14,8 +14,8 @@ import asyncio
 import struct
 
 from trunkline.broker import guard
-from trunkline.broker.errors import TransactionError
 from trunkline.broker.guard import Operation, TopicForbidden
+from trunkline.broker.transactions.errors import TransactionError
 from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, parse_header
 from trunkline.log.errors import (
     CorruptBatch,

@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from trunkline.broker import guard
-from trunkline.broker.errors import TransactionError, TransactionErrorName
 from trunkline.broker.guard import Operation
-from trunkline.broker.transaction_listing import TransactionListing
-from trunkline.broker.transaction_state import STATUS_BY_LABEL
+from trunkline.broker.transactions.errors import TransactionError, TransactionErrorName
+from trunkline.broker.transactions.listing import TransactionListing
+from trunkline.broker.transactions.state import STATUS_BY_LABEL
 from trunkline.cursors.stream import GroupError, OffsetEntry
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition

@@ -27,6 +27,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trunkline.log.aborted import AbortedEntry
 from trunkline.log.batch import (
     NO_SEQUENCE,
     TRANSACTIONAL,
@@ -35,7 +36,6 @@ from trunkline.log.batch import (
     advance_sequence,
 )
 from trunkline.log.checksum import crc32c_of
-from trunkline.log.embedded.aborted import AbortedEntry
 from trunkline.log.errors import (
     InvalidTransactionState,
     OutOfOrderSequence,

@@ -24,12 +24,12 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from trunkline.broker import refusals
-from trunkline.broker.errors import TransactionError, TransactionErrorName
-from trunkline.broker.refusals import Refused
-from trunkline.broker.transaction_state import ProducerIdentity
-from trunkline.broker.transactions import TransactionCoordinator
-from trunkline.broker.virtual_host import Queue
+from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.refusals import Refused
+from trunkline.broker.state.virtual_host import Queue
+from trunkline.broker.transactions.coordinator import TransactionCoordinator
+from trunkline.broker.transactions.errors import TransactionError, TransactionErrorName
+from trunkline.broker.transactions.state import ProducerIdentity
 from trunkline.clock import Clock
 from trunkline.cursors.queue import Message
 from trunkline.cursors.queue.errors import QueueGone

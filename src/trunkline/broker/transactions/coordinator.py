@@ -37,19 +37,19 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 
-from trunkline.broker.carried_work import CarriedWork
-from trunkline.broker.errors import TransactionError, TransactionErrorName
-from trunkline.broker.producer_ids import ProducerIds
-from trunkline.broker.transaction_completion import Completer, OffsetSink, Placed, Transaction
-from trunkline.broker.transaction_limits import TransactionLimits
-from trunkline.broker.transaction_listing import (
+from trunkline.broker.transactions.carried_work import CarriedWork
+from trunkline.broker.transactions.completion import Completer, OffsetSink, Placed, Transaction
+from trunkline.broker.transactions.errors import TransactionError, TransactionErrorName
+from trunkline.broker.transactions.limits import TransactionLimits
+from trunkline.broker.transactions.listing import (
     TransactionDescription,
     TransactionListing,
     describe_transaction,
     list_transactions,
 )
-from trunkline.broker.transaction_log import TransactionLog
-from trunkline.broker.transaction_state import (
+from trunkline.broker.transactions.log import TransactionLog
+from trunkline.broker.transactions.producer_ids import ProducerIds
+from trunkline.broker.transactions.state import (
     MAX_TRANSACTIONAL_ID_BYTES,
     NO_EPOCH,
     NO_PRODUCER_ID,

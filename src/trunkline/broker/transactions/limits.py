@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trunkline.broker.producer_ids import DEFAULT_BLOCK_SIZE
+from trunkline.broker.transactions.producer_ids import DEFAULT_BLOCK_SIZE
 
 
 class TransactionLimits(NamedTuple):

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from trunkline.broker.producer_ids import PRODUCER_IDS_KEY_VERSION, decode_next_block
-from trunkline.broker.transaction_state import (
+from trunkline.broker.transactions.producer_ids import PRODUCER_IDS_KEY_VERSION, decode_next_block
+from trunkline.broker.transactions.state import (
     TRANSACTION_KEY_VERSION,
     Status,
     TransactionState,

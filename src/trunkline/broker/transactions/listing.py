@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from trunkline.broker.transaction_completion import Transaction
-from trunkline.broker.transaction_state import NO_TIMESTAMP
+from trunkline.broker.transactions.completion import Transaction
+from trunkline.broker.transactions.state import NO_TIMESTAMP
 from trunkline.log.store import TopicPartition
 
 

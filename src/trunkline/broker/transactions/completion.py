@@ -22,8 +22,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from trunkline.broker.transaction_log import TransactionLog
-from trunkline.broker.transaction_state import Status, TransactionState
+from trunkline.broker.transactions.log import TransactionLog
+from trunkline.broker.transactions.state import Status, TransactionState
 from trunkline.clock import Clock
 from trunkline.cursors.stream import OFFSETS_PARTITION
 from trunkline.log.errors import LogError, ProducerFenced, UnknownTopicOrPartition

@@ -24,9 +24,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from trunkline.broker.dead_letters import bury
+from trunkline.broker.messaging.dead_letters import bury
+from trunkline.broker.state.virtual_host import Queue, VirtualHost
 from trunkline.broker.turn import Turn
-from trunkline.broker.virtual_host import Queue, VirtualHost
 from trunkline.clock import Clock
 from trunkline.cursors.queue import Delivery, Message, QueueCursor
 from trunkline.cursors.queue.errors import QueueError, QueueFull

@@ -23,11 +23,11 @@ import json
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
 
-from trunkline.broker import refusals
-from trunkline.broker.arguments import Arguments, table_from_json, to_json
 from trunkline.broker.latest_values import latest_values
-from trunkline.broker.refusals import Reason, Refused
-from trunkline.broker.virtual_host import ALTERNATE_ARGUMENT, PREDECLARED, ExchangeInfo, Queue, VirtualHost
+from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.state.arguments import Arguments, table_from_json, to_json
+from trunkline.broker.state.virtual_host import ALTERNATE_ARGUMENT, PREDECLARED, ExchangeInfo, Queue, VirtualHost
 from trunkline.clock import Clock
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import Appended, Durability, LogStore, TopicPartition

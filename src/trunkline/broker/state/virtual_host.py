@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from trunkline.broker.arguments import Arguments
+from trunkline.broker.state.arguments import Arguments
 from trunkline.cursors.queue import Message, QueueCursor
 from trunkline.routing.fields import NO_FIELDS, Fields
 from trunkline.routing.router import Route, Router
@@ -21,7 +21,7 @@ from trunkline.routing.router import Route, Router
 if TYPE_CHECKING:
     import asyncio
 
-    from trunkline.broker.publishing import Publisher
+    from trunkline.broker.messaging.publishing import Publisher
     from trunkline.log.store import Appended
 
 DELAYED_KIND: Final = "x-delayed-message"

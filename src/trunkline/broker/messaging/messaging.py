@@ -16,17 +16,17 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from trunkline.broker import refusals
-from trunkline.broker.arguments import Arguments, table_from_json, to_json
-from trunkline.broker.atomic_publication import AtomicPublication
 from trunkline.broker.guard import TopicForbidden
-from trunkline.broker.publishing import Publishing
-from trunkline.broker.queues import DeclaredQueue, Queues
-from trunkline.broker.refusals import Reason, Refused
-from trunkline.broker.topology import Topology, settled
-from trunkline.broker.transactions import TransactionCoordinator
+from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.atomic_publication import AtomicPublication
+from trunkline.broker.messaging.publishing import Publishing
+from trunkline.broker.messaging.queues import DeclaredQueue, Queues
+from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.state.arguments import Arguments, table_from_json, to_json
+from trunkline.broker.state.topology import Topology, settled
+from trunkline.broker.state.virtual_host import Queue, VirtualHost
+from trunkline.broker.transactions.coordinator import TransactionCoordinator
 from trunkline.broker.turn import Turn
-from trunkline.broker.virtual_host import Queue, VirtualHost
 from trunkline.clock import Clock
 from trunkline.cursors.queue import Message, QueueSettings
 from trunkline.cursors.queue.errors import QueueInUse, QueueLocked, QueueNotEmpty, QueueTopicRefused, TooManyQueues
