@@ -12,7 +12,8 @@ from trunkline.log.errors import LogError, StorageFailure
 from trunkline.log.memory.partition import MemoryPartition
 from trunkline.log.memory.store import MemoryStore
 from trunkline.log.producers import ProducerTable
-from trunkline.log.store import Appended, Buffer, Durability, TopicInfo, TopicPartition
+from trunkline.log.store import Buffer, Durability, TopicInfo, TopicPartition
+from trunkline.log.ticket import Appended, Ticket
 
 
 class FaultyLog(MemoryStore):
@@ -24,7 +25,7 @@ class FaultyLog(MemoryStore):
         self.held: set[TopicPartition] = set()  # appends to these are stored, but not acknowledged before `release`
         self.automatic_sync = True  # else nothing is acknowledged before `sync`
         self.appends = 0
-        self.waiting: list[tuple[TopicPartition, asyncio.Future[Appended], Appended]] = []
+        self.waiting: list[tuple[TopicPartition, Ticket, Appended]] = []
         self._synced: dict[TopicPartition, int] = {}
         self._appends_left: int | None = None
 
@@ -117,7 +118,7 @@ class FaultyLog(MemoryStore):
 
     def append(
         self, tp: TopicPartition, batches: Buffer, durability: Durability = Durability.OS, *, foreign: bool = False
-    ) -> asyncio.Future[Appended]:
+    ) -> Ticket:
         return self._unless_broken(tp) or super().append(tp, batches, durability, foreign=foreign)
 
     def append_marker(
@@ -129,7 +130,7 @@ class FaultyLog(MemoryStore):
         commit: bool,
         coordinator_epoch: int = 0,
         durability: Durability = Durability.DISK,
-    ) -> asyncio.Future[Appended]:
+    ) -> Ticket:
         return self._unless_broken(tp) or super().append_marker(
             tp,
             producer_id,
@@ -139,37 +140,38 @@ class FaultyLog(MemoryStore):
             durability=durability,
         )
 
-    def _unless_broken(self, tp: TopicPartition) -> asyncio.Future[Appended] | None:
+    def _unless_broken(self, tp: TopicPartition) -> Ticket | None:
         """A future that never completes when the process is dead; None when the append may go on."""
         if self._appends_left is not None:
             self._appends_left = max(-1, self._appends_left - 1)
             if self._appends_left < 0:
-                return asyncio.get_running_loop().create_future()
+                return Ticket(loop=asyncio.get_running_loop())
         if self.failure is not None:
             raise self.failure
         if tp in self.failing:
             raise StorageFailure(str(tp), "no space left")
         return None
 
-    def acknowledge(self, tp: TopicPartition, appended: Appended, durability: Durability) -> asyncio.Future[Appended]:
+    def acknowledge(self, tp: TopicPartition, appended: Appended, durability: Durability) -> Ticket:
         self.appends += 1
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        ticket = Ticket(loop=asyncio.get_running_loop())
+        ticket.place = appended
         if durability is not Durability.DISK:
-            future.set_result(appended)
+            ticket.set_result(appended)
         elif tp in self.unsynced:
-            future.set_exception(StorageFailure(str(tp), "input/output error"))
+            ticket.set_exception(StorageFailure(str(tp), "input/output error"))
         else:
-            self.waiting.append((tp, future, appended))
+            self.waiting.append((tp, ticket, appended))
             if self.automatic_sync:
-                future.get_loop().call_soon(self._sync_automatically)
-        return future
+                ticket.get_loop().call_soon(self._sync_automatically)
+        return ticket
 
     def _sync_automatically(self) -> None:
         if self.automatic_sync:
             self.sync()
 
     def _complete(self, chosen: Callable[[TopicPartition], bool]) -> None:
-        still: list[tuple[TopicPartition, asyncio.Future[Appended], Appended]] = []
+        still: list[tuple[TopicPartition, Ticket, Appended]] = []
         for tp, future, appended in self.waiting:
             if not chosen(tp):
                 still.append((tp, future, appended))

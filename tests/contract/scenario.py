@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 from tests.contract.conftest import MakeStore
 from trunkline.log.batch import NewRecord, Record, build_batch, iter_batches, iter_records
-from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Appended
 
 NOW_MS = 1_700_000_000_000
 TP = TopicPartition("t", 0)

@@ -16,7 +16,8 @@ from trunkline.log.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
-from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Appended
 
 
 def test_a_created_topic_is_found_by_name_and_by_id(make_store: MakeStore) -> None:

@@ -17,7 +17,8 @@ from trunkline.clock import Clock
 from trunkline.log.batch import iter_batches
 from trunkline.log.errors import TopicExists
 from trunkline.log.records import NO_HEADERS, LightNewRecord, LightRecord, encode_records, iter_light
-from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Appended
 
 _READ_BYTES = 1 << 20
 _BATCH_TARGET_BYTES = 4 << 20

@@ -5,18 +5,17 @@ for byte. Everything above speaks to this interface alone and knows nothing of f
 
 What every store promises:
 
-- `append` gives the batch its place in the partition before it returns. The future that it returns completes when the
-  durability that was asked for is reached, so that a caller may append again without waiting.
+- `append` returns a ticket. The batch has its place when the ticket says so, and the ticket completes when the durability
+  that was asked for is reached. Nobody need wait before appending again: the order of the calls is the order in the log.
 - A record is readable as soon as it is appended (`Durability.OS`), and stays readable at its offset until retention,
   compaction or `trim` removes it. Offsets never go back and are never given twice.
 - `watch` callbacks run on the event loop, after every change that can turn a waiting read into a result: an append, a
   transaction marker, a trim, the topic's deletion. They must be quick and must not call back into the store.
-- Every refusal is a `LogError`, raised at once or set on the future.
+- Every refusal is a `LogError`, raised at once or set on the ticket.
 """
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from uuid import UUID
 from trunkline.log.config import TopicConfig
 from trunkline.log.decoding import DecodingLimits, PassedOver
 from trunkline.log.names import RESERVED_TOPICS
+from trunkline.log.ticket import Ticket
 
 Buffer = bytes | bytearray | memoryview
 
@@ -60,16 +60,6 @@ class TopicInfo(NamedTuple):
     def internal(self) -> bool:
         """One of the broker's own. As in Kafka, other names that begin with two underscores are ordinary."""
         return self.name in RESERVED_TOPICS
-
-
-class Appended(NamedTuple):
-    """Where a batch went. `duplicate` means that an idempotent producer sent it before and it stands there already."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int  # -1 when the topic keeps the producer's timestamps
-    log_start_offset: int
-    duplicate: bool = False
 
 
 class AbortedTransaction(NamedTuple):
@@ -192,7 +182,7 @@ class LogStore(ABC):
         durability: Durability = Durability.OS,
         *,
         foreign: bool = False,
-    ) -> asyncio.Future[Appended]:
+    ) -> Ticket:
         """Append one or more whole v2 batches. The store assigns offsets; it never decodes records to do so.
 
         `foreign`: the broker did not encode them. Their records are then checked if somebody here will decode them: who
@@ -209,7 +199,7 @@ class LogStore(ABC):
         commit: bool,
         coordinator_epoch: int = 0,
         durability: Durability = Durability.DISK,
-    ) -> asyncio.Future[Appended]:
+    ) -> Ticket:
         """End a producer's transaction on this partition with a control batch."""
 
     # -- read ----------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from trunkline.cursors.queue import Delivery, Message, Overflow, QueueSettings
 from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import StorageFailure
-from trunkline.log.store import Appended, Buffer, Durability, TopicPartition
+from trunkline.log.store import Buffer, Durability, TopicPartition
+from trunkline.log.ticket import Appended
 from trunkline.security.users import Permission, User, hash_password
 
 

@@ -12,7 +12,8 @@ from trunkline.clock import ManualClock
 from trunkline.log.batch import NewRecord, Record, build_batch, iter_batches, iter_records
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.limits import StoreLimits
-from trunkline.log.store import Appended, TopicPartition
+from trunkline.log.store import TopicPartition
+from trunkline.log.ticket import Appended
 
 T = TypeVar("T")
 NOW_MS = 1_700_000_000_000

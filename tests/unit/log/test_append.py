@@ -24,7 +24,8 @@ from trunkline.log.errors import (
     UnknownTopicOrPartition,
     UnsupportedFormat,
 )
-from trunkline.log.store import Appended, Durability, TopicPartition
+from trunkline.log.store import Durability, TopicPartition
+from trunkline.log.ticket import Appended
 
 
 def test_appended_batches_are_stored_verbatim_but_for_their_place(tmp_path: Path) -> None:

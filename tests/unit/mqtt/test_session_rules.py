@@ -11,7 +11,7 @@ import pytest
 from tests.unit.mqtt.front_door import Peer, front_door, payloads
 from trunkline.broker.messaging.mapping import Mapping, MappingRule
 from trunkline.log.errors import LogError
-from trunkline.log.store import Appended
+from trunkline.log.ticket import Appended
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import Properties, encode
 from trunkline.protocols.mqtt.limits import MqttLimits

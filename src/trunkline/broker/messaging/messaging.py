@@ -31,7 +31,8 @@ from trunkline.clock import Clock
 from trunkline.cursors.queue import Message, QueueSettings
 from trunkline.cursors.queue.errors import QueueInUse, QueueLocked, QueueNotEmpty, QueueTopicRefused, TooManyQueues
 from trunkline.log.errors import LogError, UnknownTopicOrPartition
-from trunkline.log.store import Appended, LogStore
+from trunkline.log.store import LogStore
+from trunkline.log.ticket import Appended
 
 logger = logging.getLogger(__name__)
 

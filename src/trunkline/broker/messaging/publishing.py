@@ -31,7 +31,8 @@ from trunkline.clock import Clock
 from trunkline.cursors.queue import Delivery, Message, QueueCursor
 from trunkline.cursors.queue.errors import QueueError, QueueFull
 from trunkline.log.errors import LogError, UnknownTopicOrPartition
-from trunkline.log.store import Appended, Durability
+from trunkline.log.store import Durability
+from trunkline.log.ticket import Appended
 from trunkline.routing.errors import RoutingError
 from trunkline.routing.fields import Fields
 

@@ -59,7 +59,8 @@ from trunkline.log.errors import (
     UnknownTopicOrPartition,
 )
 from trunkline.log.names import MAX_TOPIC_NAME_LENGTH, check_topic_name
-from trunkline.log.store import Appended, Durability, LogStore, TopicInfo, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
+from trunkline.log.ticket import Appended
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 from trunkline.broker.state_topic import StateTopic
 from trunkline.clock import Clock
 from trunkline.log.records import NO_HEADERS
-from trunkline.log.store import Appended, Durability, LogStore
+from trunkline.log.store import Durability, LogStore
+from trunkline.log.ticket import Appended
 
 RETAINED_TOPIC = "__retained"
 _ENTRY_OVERHEAD_BYTES = 400

@@ -30,7 +30,8 @@ from trunkline.broker.state.arguments import Arguments, table_from_json, to_json
 from trunkline.broker.state.virtual_host import ALTERNATE_ARGUMENT, PREDECLARED, ExchangeInfo, Queue, VirtualHost
 from trunkline.clock import Clock
 from trunkline.log.batch import NewRecord, build_batch
-from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Appended
 from trunkline.routing.errors import (
     AccessRefused,
     InvalidBinding,

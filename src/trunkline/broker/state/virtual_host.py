@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from trunkline.broker.messaging.publishing import Publisher
-    from trunkline.log.store import Appended
+    from trunkline.log.ticket import Appended
 
 DELAYED_KIND: Final = "x-delayed-message"
 ALTERNATE_ARGUMENT: Final = "alternate-exchange"

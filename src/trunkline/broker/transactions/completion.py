@@ -27,7 +27,8 @@ from trunkline.broker.transactions.state import Status, TransactionState
 from trunkline.clock import Clock
 from trunkline.cursors.stream import OFFSETS_PARTITION
 from trunkline.log.errors import LogError, ProducerFenced, UnknownTopicOrPartition
-from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Appended
 
 _log = logging.getLogger(__name__)
 

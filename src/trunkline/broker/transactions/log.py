@@ -26,7 +26,8 @@ from trunkline.broker.transactions.state import (
 from trunkline.clock import Clock
 from trunkline.log.batch import NewRecord, Record, build_batch, iter_batches, iter_records
 from trunkline.log.errors import CorruptBatch
-from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Appended
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 TRANSACTION_STATE = TopicPartition(TRANSACTION_STATE_TOPIC, 0)

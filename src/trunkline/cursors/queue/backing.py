@@ -20,7 +20,8 @@ from trunkline.cursors.queue.runtime import QueueRuntime
 from trunkline.cursors.queue.traits import encode_messages, messages_of
 from trunkline.log.errors import LogError
 from trunkline.log.portions import read_portion
-from trunkline.log.store import Appended, Bounds, Durability, TopicInfo, TopicPartition
+from trunkline.log.store import Bounds, Durability, TopicInfo, TopicPartition
+from trunkline.log.ticket import Appended
 
 _logger = logging.getLogger(__name__)
 

@@ -47,7 +47,8 @@ from trunkline.cursors.queue.runtime import Handout, QueueRuntime
 from trunkline.cursors.queue.schedule import Schedule, ScheduledMessage, Scheduling
 from trunkline.cursors.queue.settings import Overflow, QueueSettings
 from trunkline.log.errors import LogError
-from trunkline.log.store import Appended, Durability, TopicInfo
+from trunkline.log.store import Durability, TopicInfo
+from trunkline.log.ticket import Appended
 
 _logger = logging.getLogger(__name__)
 

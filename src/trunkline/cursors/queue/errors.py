@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from trunkline.log.store import Appended
+from trunkline.log.ticket import Appended
 
 
 class QueueError(Exception):

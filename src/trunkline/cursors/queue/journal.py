@@ -21,7 +21,8 @@ from trunkline.cursors.queue.limits import QUEUE_STATE_CONFIG, QueueLimits
 from trunkline.log.batch import iter_batches
 from trunkline.log.errors import LogError
 from trunkline.log.records import LightNewRecord, LightRecord, encode_records, iter_light
-from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Appended
 
 _logger = logging.getLogger(__name__)
 

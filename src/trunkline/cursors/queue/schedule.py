@@ -21,7 +21,8 @@ from trunkline.cursors.queue.limits import QueueLimits
 from trunkline.cursors.queue.message import Message
 from trunkline.deadlines import Deadlines
 from trunkline.log.errors import LogError
-from trunkline.log.store import Appended, Durability
+from trunkline.log.store import Durability
+from trunkline.log.ticket import Appended
 
 _logger = logging.getLogger(__name__)
 

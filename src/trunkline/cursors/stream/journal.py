@@ -22,7 +22,8 @@ from trunkline.cursors.stream.errors import GroupError, GroupErrorName
 from trunkline.cursors.stream.limits import GroupLimits
 from trunkline.log.batch import BatchHeader, NewRecord, build_batch, iter_batches
 from trunkline.log.errors import BatchTooLarge, LogError, ProducerFenced
-from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Appended
 
 _LOG = logging.getLogger(__name__)
 

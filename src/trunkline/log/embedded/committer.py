@@ -27,7 +27,7 @@ from trunkline.log.embedded.files import OpenFile, fsync_directory
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.ring import Ring, open_ring
 from trunkline.log.errors import StorageFailure
-from trunkline.log.store import Appended
+from trunkline.log.ticket import Appended
 
 _MANY_FILES = 256
 _RING_ENTRIES = 64

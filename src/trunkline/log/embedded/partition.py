@@ -38,7 +38,8 @@ from trunkline.log.errors import DamagedLog, LogError, StorageFailure
 from trunkline.log.intake import Intake
 from trunkline.log.limits import StoreLimits
 from trunkline.log.producers import ProducerTable
-from trunkline.log.store import Appended, Bounds, Buffer, TopicPartition
+from trunkline.log.store import Bounds, Buffer, TopicPartition
+from trunkline.log.ticket import Appended
 
 _logger = logging.getLogger(__name__)
 LEADER_EPOCH = 0

@@ -69,7 +69,6 @@ from trunkline.log.errors import (
 from trunkline.log.limits import StoreLimits
 from trunkline.log.names import check_topic_name, folded
 from trunkline.log.store import (
-    Appended,
     Bounds,
     Buffer,
     Durability,
@@ -81,6 +80,7 @@ from trunkline.log.store import (
     TopicInfo,
     TopicPartition,
 )
+from trunkline.log.ticket import Appended, Ticket
 
 _logger = logging.getLogger(__name__)
 _TOPOLOGY = TopicPartition(TOPOLOGY_TOPIC, 0)
@@ -563,7 +563,7 @@ class EmbeddedStore(LogStore):
         durability: Durability = Durability.OS,
         *,
         foreign: bool = False,
-    ) -> asyncio.Future[Appended]:
+    ) -> Ticket:
         partition = self._partition(tp)
         try:
             appended = partition.append(batches, foreign=foreign)
@@ -581,7 +581,7 @@ class EmbeddedStore(LogStore):
         commit: bool,
         coordinator_epoch: int = 0,
         durability: Durability = Durability.DISK,
-    ) -> asyncio.Future[Appended]:
+    ) -> Ticket:
         partition = self._partition(tp)
         try:
             appended = partition.append_marker(
@@ -592,23 +592,22 @@ class EmbeddedStore(LogStore):
             raise
         return self._acknowledge(partition, appended, durability)
 
-    def _acknowledge(
-        self, partition: Partition, appended: Appended, durability: Durability
-    ) -> asyncio.Future[Appended]:
-        future: asyncio.Future[Appended] = self._loop.create_future()
+    def _acknowledge(self, partition: Partition, appended: Appended, durability: Durability) -> Ticket:
+        ticket = Ticket(loop=self._loop)
+        ticket.place = appended
         config = partition.config
         flush = config.flush
         if partition.ephemeral:
-            future.set_result(appended)
-            return future
+            ticket.set_result(appended)
+            return ticket
         if flush == "commit" or (durability is Durability.DISK and flush == "acks"):
             if appended.last_offset >= partition.recovery_point:
-                self._committer.submit(partition, future, appended)
-                return future
+                self._committer.submit(partition, ticket, appended)
+                return ticket
         elif config.flush_ms != LONG_MAX:
             self._sync_within(partition, config.flush_ms)
-        future.set_result(appended)
-        return future
+        ticket.set_result(appended)
+        return ticket
 
     def _sync_within(self, partition: Partition, flush_ms: int) -> None:
         if not partition.sync_scheduled:

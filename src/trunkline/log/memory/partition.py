@@ -18,15 +18,8 @@ from trunkline.log.decoding import DecodingLimits, PassedOver
 from trunkline.log.errors import CorruptBatch, LogError, OffsetOutOfRange
 from trunkline.log.intake import Intake
 from trunkline.log.producers import ProducerTable
-from trunkline.log.store import (
-    AbortedTransaction,
-    Appended,
-    Bounds,
-    Buffer,
-    OffsetAndTimestamp,
-    Slice,
-    TopicPartition,
-)
+from trunkline.log.store import AbortedTransaction, Bounds, Buffer, OffsetAndTimestamp, Slice, TopicPartition
+from trunkline.log.ticket import Appended
 
 _logger = logging.getLogger(__name__)
 _LEADER_EPOCH = 0

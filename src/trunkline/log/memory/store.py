@@ -24,7 +24,6 @@ from trunkline.log.limits import StoreLimits
 from trunkline.log.memory.partition import MemoryPartition
 from trunkline.log.names import check_topic_name, folded
 from trunkline.log.store import (
-    Appended,
     Bounds,
     Buffer,
     Durability,
@@ -36,6 +35,7 @@ from trunkline.log.store import (
     TopicInfo,
     TopicPartition,
 )
+from trunkline.log.ticket import Appended, Ticket
 
 
 class MemoryStore(LogStore):
@@ -158,7 +158,7 @@ class MemoryStore(LogStore):
         durability: Durability = Durability.OS,
         *,
         foreign: bool = False,
-    ) -> asyncio.Future[Appended]:
+    ) -> Ticket:
         return self.acknowledge(tp, self._partition(tp).append(batches, foreign=foreign), durability)
 
     def append_marker(
@@ -170,20 +170,21 @@ class MemoryStore(LogStore):
         commit: bool,
         coordinator_epoch: int = 0,
         durability: Durability = Durability.DISK,
-    ) -> asyncio.Future[Appended]:
+    ) -> Ticket:
         appended = self._partition(tp).append_marker(
             producer_id, producer_epoch, commit=commit, coordinator_epoch=coordinator_epoch
         )
         return self.acknowledge(tp, appended, durability)
 
-    def acknowledge(self, tp: TopicPartition, appended: Appended, durability: Durability) -> asyncio.Future[Appended]:
+    def acknowledge(self, tp: TopicPartition, appended: Appended, durability: Durability) -> Ticket:
         """The ticket of an append that has its place."""
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        ticket = Ticket(loop=asyncio.get_running_loop())
+        ticket.place = appended
         if durability is Durability.DISK:
-            future.get_loop().call_soon(_complete, future, appended)
+            ticket.get_loop().call_soon(_complete, ticket, appended)
         else:
-            future.set_result(appended)
-        return future
+            ticket.set_result(appended)
+        return ticket
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -234,6 +235,6 @@ class MemoryStore(LogStore):
         return ()
 
 
-def _complete(future: asyncio.Future[Appended], appended: Appended) -> None:
-    if not future.done():
-        future.set_result(appended)
+def _complete(ticket: Ticket, appended: Appended) -> None:
+    if not ticket.done():
+        ticket.set_result(appended)

@@ -17,7 +17,7 @@ from functools import partial
 
 from trunkline.broker.messaging.publishing import append_failed
 from trunkline.broker.state.virtual_host import Queue
-from trunkline.log.store import Appended
+from trunkline.log.ticket import Appended
 from trunkline.protocols.amqp.codec import encode_confirm
 
 

@@ -22,7 +22,7 @@ from trunkline.broker.state.topology import DEFAULT_VHOST
 from trunkline.broker.state.virtual_host import Queue
 from trunkline.cursors.queue import Message as QueueMessage
 from trunkline.log.records import decode_headers, encode_headers
-from trunkline.log.store import Appended
+from trunkline.log.ticket import Appended
 from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.subscription import Route
 

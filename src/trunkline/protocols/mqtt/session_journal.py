@@ -30,7 +30,8 @@ from typing import NamedTuple
 
 from trunkline.broker.state_topic import StateTopic
 from trunkline.clock import Clock
-from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Appended
 from trunkline.protocols.mqtt.codec import encode_properties
 from trunkline.protocols.mqtt.packets import Will
 from trunkline.protocols.mqtt.properties import IN_WILL, decode_properties

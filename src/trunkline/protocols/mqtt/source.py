@@ -25,7 +25,8 @@ from trunkline.log.batch import BROKER_EPOCH, BatchHeader
 from trunkline.log.errors import LogError, OffsetOutOfRange
 from trunkline.log.portions import read_portion
 from trunkline.log.records import LightNewRecord, LightRecord, encode_records
-from trunkline.log.store import Appended, Durability, LogStore, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Appended
 from trunkline.protocols.mqtt.message import Message, topic_of, traits_of
 from trunkline.protocols.mqtt.run import Run
 

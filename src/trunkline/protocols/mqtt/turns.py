@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trunkline.log.errors import LogError
-from trunkline.log.store import Appended
+from trunkline.log.ticket import Appended
 
 if TYPE_CHECKING:
     from trunkline.protocols.mqtt.link import Acks, Link

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from trunkline.log.errors import BatchTooLarge, LogError
 from trunkline.log.records import LightNewRecord
-from trunkline.log.store import Appended, Durability
+from trunkline.log.store import Durability
+from trunkline.log.ticket import Appended
 from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.subscription import Route
 from trunkline.protocols.mqtt.turns import Turn, Turns

@@ -10,7 +10,6 @@ before the first append.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 
 from trunkline.broker import guard
@@ -25,7 +24,8 @@ from trunkline.log.errors import (
     UnknownTopicId,
     UnsupportedFormat,
 )
-from trunkline.log.store import Appended, Buffer, Durability, TopicPartition
+from trunkline.log.store import Buffer, Durability, TopicPartition
+from trunkline.log.ticket import Appended, Ticket
 from trunkline.protocols.kafka.context import CloseConnection, Context
 from trunkline.protocols.kafka.errors import ErrorCode, code_of
 from trunkline.protocols.kafka.messages.produce import (
@@ -48,7 +48,7 @@ _IMPLICIT_TRANSACTION_VERSION = 12  # from here on a produce adds its partitions
 async def produce(context: Context, request: ProduceRequest) -> ProduceResponse | None:
     durability = _DURABILITY.get(request.acks)
     response = ProduceResponse()
-    waiting: list[tuple[PartitionProduceResponse, asyncio.Future[Appended]]] = []
+    waiting: list[tuple[PartitionProduceResponse, Ticket]] = []
     reserved = guard.refused(Operation.WRITE)
     refused: Refusals = {}
     transactional_id = request.transactional_id
@@ -75,17 +75,17 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
                 records = _batch(context, request, part)
                 if transactional_id is not None:
                     _check_transaction(context, tp, records, refused)
-                future = context.broker.store.append(tp, records, durability, foreign=True)
-                if future.done():
-                    _fill(result, future.result())
+                ticket = context.broker.store.append(tp, records, durability, foreign=True)
+                if ticket.done():
+                    _fill(result, ticket.result())
                 else:
-                    waiting.append((result, future))
+                    waiting.append((result, ticket))
             except Exception as error:
                 _fail(result, error)
     context.took_effect()
-    for result, future in waiting:
+    for result, ticket in waiting:
         try:
-            _fill(result, await future)
+            _fill(result, await ticket)
         except LogError as error:
             _fail(result, error)
     if request.acks == 0:
