@@ -46,7 +46,7 @@ demo: $(VENV)/.dev ## Show two pipelines at work, live: IoT alerts and event sou
 
 test: setup ## Run every test
 	@echo "==> running the tests ($(WORKERS) at a time)"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --ignore tests/spark
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restart 1 --ignore tests/spark
 	@echo "==> running the tests on Spark (one session, one after the other)"
 	@$(BIN)/python -m pytest tests/spark
 	@echo "==> all tests passed. Next: make run, make bench, make crash"
