@@ -22,6 +22,7 @@ from trunkline.broker import guard
 from trunkline.broker.complaints import Complaints
 from trunkline.broker.guard import Operation
 from trunkline.broker.limits import BrokerSettings
+from trunkline.broker.space import Space
 from trunkline.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from trunkline.budget import Budget, Holder
 from trunkline.clock import Clock, SystemClock
@@ -65,6 +66,7 @@ class BrokerCore:
         self.input = Budget(self.limits.max_input_bytes, self._input_let_go)
         self.groups = GroupCoordinator(store, self.clock, limits=group_limits or GroupLimits(), held=self.input)
         self.transactions = TransactionCoordinator(store, self.groups, self.clock, limits=transaction_limits)
+        self.space = Space(store, min_free_bytes=self.limits.min_free_bytes)
         self._has_messaging = False
         if with_messaging:
             self._make_messaging()
@@ -84,6 +86,7 @@ class BrokerCore:
             self._make_messaging()
         if self._has_messaging:
             await self.messaging.start()
+            self.space.start()
         self._tasks = [
             asyncio.create_task(self.groups.run_timers(), name="group timers"),
             asyncio.create_task(self.transactions.run_timers(), name="transaction timers"),
@@ -94,6 +97,7 @@ class BrokerCore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        await self.space.close()
         if self._has_messaging:
             await self.messaging.close()
         await self.transactions.close()
@@ -104,8 +108,7 @@ class BrokerCore:
     def _make_messaging(self) -> None:
         from trunkline.broker.messaging.messaging import Messaging
 
-        min_free_bytes = self.limits.min_free_bytes
-        self.messaging = Messaging(self.store, self.clock, self.transactions, min_free_bytes=min_free_bytes)
+        self.messaging = Messaging(self.store, self.clock, self.transactions)
         self.messaging.queues.on_topics_changed = self.groups.topics_changed
         self.messaging.queues.on_topic_deleted = self.groups.topic_deleted
         self._has_messaging = True

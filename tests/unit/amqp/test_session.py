@@ -256,14 +256,14 @@ def test_publishers_wait_while_the_disk_is_full_and_are_told_why(tmp_path: Path)
         peer = await started.peer()
         await peer.declare("q")
         peer.publish("q")
-        messaging = started.core.messaging
-        messaging.on_blocked.append(peer.session.tell_blocked)
-        messaging._set_blocked("low on disk")
+        space = started.core.space
+        space.subscribe(peer.session.tell_blocked)
+        space.set_blocked("low on disk")
         assert (await peer.expect(m.ConnectionBlocked)).reason == "low on disk"
         assert not peer.session.readable
         consumer = await started.peer()
         assert consumer.session.readable  # it does not publish
-        messaging._set_blocked(None)
+        space.set_blocked(None)
         await peer.expect(m.ConnectionUnblocked)
         assert peer.session.readable
         assert peer.resumed

@@ -3,16 +3,13 @@
 It puts the parts together: the topology (virtual hosts, exchanges, bindings, users), the queues and their cursors, the
 publications of a turn, and the turn itself. Protocols declare and delete through it, so that a queue is always in the
 routes of its virtual host and in the registry, or in neither.
-
-Space: `blocked` says why publications must wait, when the disk has less than `min_free_bytes` left. It is looked at every
-`SPACE_CHECK_S` seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -36,7 +33,6 @@ from trunkline.log.ticket import Appended
 
 logger = logging.getLogger(__name__)
 
-SPACE_CHECK_S = 1.0
 # What declarations of one queue must agree on, beside its flags. RabbitMQ compares these arguments and no others.
 _COMPARED = (
     "x-expires",
@@ -66,11 +62,7 @@ class QueueDeclaration:
 
 
 class Messaging:
-    def __init__(
-        self, store: LogStore, clock: Clock, transactions: TransactionCoordinator, *, min_free_bytes: int = 0
-    ) -> None:
-        self._store = store
-        self._min_free_bytes = min_free_bytes
+    def __init__(self, store: LogStore, clock: Clock, transactions: TransactionCoordinator) -> None:
         self.queues = Queues(store, clock)
         self.turn = Turn(self.queues.runtime.run_turn)
         self.queues.runtime.ask = self.turn.ask_to_deal
@@ -80,8 +72,6 @@ class Messaging:
         self._atomic = AtomicPublication(store, transactions, clock)
         self.queues.runtime.dead_letter = self.publishing.dead_letter
         self.queues.on_deleted = self._on_deleted
-        self.blocked: str | None = None
-        self.on_blocked: list[Callable[[str | None], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -95,8 +85,6 @@ class Messaging:
             if vhost is not None:
                 self._add(vhost, declared, declared_durable=True)
         self.topology.restore_bindings()
-        if self._min_free_bytes:
-            self.spawn(self._watch_space())
 
     async def close(self) -> None:
         self.turn.run()
@@ -230,24 +218,6 @@ class Messaging:
     async def settlements_stored(self) -> None:
         """Wait until every settlement so far is on disk."""
         await settled(self.queues.runtime.journal.commit())
-
-    # -- space ---------------------------------------------------------------------------------------------------
-
-    async def _watch_space(self) -> None:
-        while True:
-            try:
-                free = min(directory.usable_bytes for directory in await self._store.directories())
-                self._set_blocked("low on disk" if free < self._min_free_bytes else None)
-            except (LogError, OSError, ValueError) as error:
-                logger.error("free space cannot be told: %s", error)
-            await asyncio.sleep(SPACE_CHECK_S)
-
-    def _set_blocked(self, reason: str | None) -> None:
-        if reason != self.blocked:
-            self.blocked = reason
-            logger.warning("publications wait: %s" if reason else "publications go on", *([reason] if reason else []))
-            for tell in self.on_blocked:
-                tell(reason)
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class AmqpServer:
         loop = asyncio.get_running_loop()
         bound = await self._listener.start(host, port)
         self._ticker = loop.call_later(_TICK_S, self._tick, loop)
-        self.service.messaging.on_blocked.append(self._tell_blocked)
+        self.service.space.subscribe(self._tell_blocked)
         return bound
 
     @property

@@ -21,6 +21,7 @@ class Service:
         self.limits = limits or AmqpLimits()
         self.clock = broker.clock
         self.complaints = broker.complaints
+        self.space = broker.space
         self.turn = messaging.turn
         self.publishing = messaging.publishing
         self.topology = messaging.topology
@@ -35,7 +36,7 @@ class Service:
     @property
     def blocked(self) -> str | None:
         """Why publications must wait: the broker is short of disk or memory. None: they need not."""
-        return self.messaging.blocked
+        return self.space.blocked
 
     def envelopes_of(self, vhost: str) -> Envelopes:
         """Envelopes remember routes, so each virtual host has its own."""
