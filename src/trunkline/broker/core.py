@@ -24,6 +24,7 @@ from trunkline.broker.guard import Operation
 from trunkline.broker.limits import BrokerSettings
 from trunkline.broker.space import Space
 from trunkline.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
+from trunkline.broker.turn import Turn
 from trunkline.budget import Budget, Holder
 from trunkline.clock import Clock, SystemClock
 from trunkline.cursors.stream import GroupCoordinator, GroupLimits
@@ -66,6 +67,7 @@ class BrokerCore:
         self.input = Budget(self.limits.max_input_bytes, self._input_let_go)
         self.groups = GroupCoordinator(store, self.clock, limits=group_limits or GroupLimits(), held=self.input)
         self.transactions = TransactionCoordinator(store, self.groups, self.clock, limits=transaction_limits)
+        self.turn = Turn()
         self.space = Space(store, min_free_bytes=self.limits.min_free_bytes)
         self._has_messaging = False
         if with_messaging:
@@ -108,9 +110,7 @@ class BrokerCore:
     def _make_messaging(self) -> None:
         from trunkline.broker.messaging.messaging import Messaging
 
-        self.messaging = Messaging(self.store, self.clock, self.transactions)
-        self.messaging.queues.on_topics_changed = self.groups.topics_changed
-        self.messaging.queues.on_topic_deleted = self.groups.topic_deleted
+        self.messaging = Messaging(self.store, self.clock, self.turn, self.transactions, self.groups)
         self._has_messaging = True
 
     def _input_let_go(self, holder: Holder, held_bytes: int) -> None:
@@ -158,11 +158,11 @@ class BrokerCore:
         """Raise unless the topic may be given more partitions."""
         guard.check(Operation.GROW, name)
         if self._has_messaging:
-            self.messaging.queues.check_growth(name)
+            self.messaging.queues.topics.check_growth(name)
 
     async def grow_topic(self, name: str, partitions: int) -> TopicInfo:
         self.check_growth(name)
-        with self.messaging.queues.growing(name) if self._has_messaging else nullcontext():
+        with self.messaging.queues.topics.growing(name) if self._has_messaging else nullcontext():
             info = await self.store.grow_topic(name, partitions)
         self.groups.topics_changed()
         return info

@@ -26,22 +26,20 @@ class Turn:
     __slots__ = (
         "_afterwards",
         "_collected",
-        "_deal_asked",
+        "_deals",
         "_held",
         "_loop",
         "_output",
         "_running",
         "_scheduled",
-        "deal",
     )
 
-    def __init__(self, deal: Work = lambda: None) -> None:
+    def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.deal = deal  # hands messages to consumers
         self._collected: list[Work] = []
         self._output: list[Work] = []
         self._afterwards: list[Work] = []
-        self._deal_asked = False
+        self._deals: list[Work] = []
         self._scheduled = False
         self._running = False
         self._held = False
@@ -53,7 +51,7 @@ class Turn:
     def let_go(self) -> None:
         """End the turn now if the loop has nothing else to do in this pass, else at the end of the pass."""
         self._held = False
-        if not (self._collected or self._output or self._deal_asked) or self._scheduled:
+        if not (self._collected or self._output or self._deals) or self._scheduled:
             return
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
@@ -77,9 +75,9 @@ class Turn:
             self._afterwards.append(work)
         return self._running
 
-    def ask_to_deal(self) -> None:
+    def ask_to_deal(self, deal: Work) -> None:
         """Deal in this turn; when asked for by a deal, in the next one, so that a long line lets others in between."""
-        self._deal_asked = True
+        self._deals.append(deal)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -96,13 +94,13 @@ class Turn:
         self._running = True
         try:
             dealt = False
-            while self._collected or self._output or self._afterwards or (self._deal_asked and not dealt):
-                if self._collected or (self._deal_asked and not dealt):
+            while self._collected or self._output or self._afterwards or (self._deals and not dealt):
+                if self._collected or (self._deals and not dealt):
                     work, self._collected = self._collected, []
                     _do(work)
                     dealt = True
-                    self._deal_asked = False
-                    _do([self.deal])
+                    work, self._deals = self._deals, []
+                    _do(work)
                     if self._collected:  # a queue dead-lettered what it could not deal
                         continue
                 work, self._output = self._output, []
@@ -112,7 +110,7 @@ class Turn:
         finally:
             self._scheduled = False
             self._running = False
-            if self._deal_asked:
+            if self._deals:
                 self._schedule()
 
 

@@ -72,7 +72,7 @@ def test_hostile_headers_hold_nobody_up(tmp_path: Path, form: str, no_ack: bool)
             peer.ack(3, multiple=True)
             await peer.settle()
         assert started.core.messaging is not None
-        (queue,) = started.core.messaging.queues.list()
+        (queue,) = started.core.messaging.queues
         await until(lambda: queue.cursor.unacked == 0 and queue.cursor.ready == 0)
 
     with_broker(tmp_path, test)
@@ -204,7 +204,7 @@ def test_a_queue_goes_on_before_and_behind_records_that_do_not_parse(tmp_path: P
         assert await peer.bodies(2) == [b"before", b"behind"]
         peer.ack(2, multiple=True)
         assert started.core.messaging is not None
-        (queue,) = started.core.messaging.queues.list()
+        (queue,) = started.core.messaging.queues
         await until(lambda: queue.cursor.stats().head_offset == started.core.store.bounds(tp).high_watermark)
 
     with_broker(tmp_path, test)

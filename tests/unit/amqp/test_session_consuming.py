@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.unit.amqp.harness import FRAME_MAX, Broker, Peer, until, with_broker
-from trunkline.broker.messaging.messaging import QueueDeclaration
+from trunkline.broker.messaging.queue import QueueDeclaration
 from trunkline.cursors.queue import QueueSettings
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import TopicPartition
@@ -204,7 +204,7 @@ def test_a_stream_of_an_earlier_version_is_served_as_the_queue_that_it_was(tmp_p
         peer = await started.peer()
         arguments: dict[str, FieldValue] = {"x-queue-type": "stream"}
         wish = QueueDeclaration("kept", QueueSettings(retain=True), arguments=dict(arguments))
-        await started.service.messaging.declare_queue(started.service.vhosts["/"], wish, None)
+        await started.service.queues.declare(started.service.vhosts["/"], wish)
         await peer.call(m.QueueDeclare(0, "kept", False, True, False, False, False, arguments), m.QueueDeclareOk)
         fill(peer, "kept", 2)
         await peer.consume("kept")

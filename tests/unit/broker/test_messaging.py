@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from trunkline.broker.core import BrokerCore
-from trunkline.broker.messaging.messaging import QueueDeclaration
+from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.topology import Topology, settled
-from trunkline.broker.state.virtual_host import ExchangeInfo, Queue, VirtualHost
+from trunkline.broker.state.virtual_host import ExchangeInfo, VirtualHost
 from trunkline.cursors.queue import Delivery, Message, Overflow, QueueSettings
 from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
 from trunkline.log.embedded.store import EmbeddedStore
@@ -38,7 +38,7 @@ async def opened(directory: Path) -> AsyncIterator[BrokerCore]:
 async def declare(core: BrokerCore, name: str, *, durable: bool = True, settings: QueueSettings | None = None) -> Queue:
     vhost = core.messaging.topology.vhosts["/"]
     wish = QueueDeclaration(name, settings or QueueSettings(), durable=durable)
-    return await core.messaging.declare_queue(vhost, wish, None)
+    return await core.messaging.queues.declare(vhost, wish)
 
 
 def of(core: BrokerCore) -> tuple[Topology, VirtualHost]:
@@ -72,8 +72,8 @@ def test_a_topic_is_opened_once_by_who_name_it_at_the_same_time(tmp_path: Path) 
             await core.create_topic("events", 1)
 
             async def open_it() -> Queue:
-                core.messaging.check_openable(vhost, "events")
-                return await core.messaging.open_queue(vhost, "events")
+                core.messaging.queues.check_openable(vhost, "events")
+                return await core.messaging.queues.open(vhost, "events")
 
             first = asyncio.create_task(open_it())
             await asyncio.sleep(0)
@@ -130,7 +130,7 @@ def test_an_exchange_that_deletes_itself_goes_with_its_last_binding(tmp_path: Pa
             await settled(topology.declare_exchange(vhost, ExchangeInfo("x", "fanout", auto_delete=True)))
             queue = await declare(core, "q")
             await settled(topology.bind(vhost, "x", "q", "", {}))
-            await core.messaging.delete_queue(vhost, queue)
+            await core.messaging.queues.delete(queue)
             assert "x" not in vhost.exchanges
         async with opened(tmp_path) as core:
             assert "x" not in of(core)[1].exchanges
@@ -314,7 +314,7 @@ def test_a_queue_that_is_deleted_before_the_decision_leaves_the_others_their_mes
             async def delete() -> None:
                 for queue in queues:
                     if queue.name not in left and queue.name in vhost.queues:
-                        await core.messaging.delete_queue(vhost, queue)
+                        await core.messaging.queues.delete(queue)
 
             async def delete_first() -> object:
                 await delete()

@@ -9,8 +9,7 @@ from collections.abc import Coroutine
 import pytest
 
 from tests.unit.mqtt.front_door import FrontDoor, Peer, front_door
-from trunkline.broker.messaging.messaging import QueueDeclaration
-from trunkline.cursors.queue import QueueSettings
+from trunkline.broker.messaging.queue import QueueDeclaration
 from trunkline.log.records import decode_headers
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import Properties
@@ -182,7 +181,7 @@ def test_a_queue_bound_to_amq_topic_gets_publications_and_holds_up_their_acknowl
         async with front_door() as door:
             messaging = door.core.messaging
             vhost = messaging.topology.vhosts["/"]
-            queue = await messaging.declare_queue(vhost, QueueDeclaration("readings", QueueSettings()), None)
+            queue = await messaging.queues.declare(vhost, QueueDeclaration("readings"))
             bound = messaging.topology.bind(vhost, "amq.topic", "readings", "sensors.*.t", {})
             assert bound is not None
             await bound

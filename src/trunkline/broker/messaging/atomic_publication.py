@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import Refused
-from trunkline.broker.state.virtual_host import Queue
 from trunkline.broker.transactions.coordinator import TransactionCoordinator
 from trunkline.broker.transactions.errors import TransactionError, TransactionErrorName
 from trunkline.broker.transactions.state import ProducerIdentity

@@ -25,10 +25,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from trunkline.broker.messaging.dead_letters import bury
-from trunkline.broker.state.virtual_host import Queue, VirtualHost
+from trunkline.broker.messaging.queue import Queue
+from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.broker.turn import Turn
 from trunkline.clock import Clock
-from trunkline.cursors.queue import Delivery, Message, QueueCursor
+from trunkline.cursors.queue import Delivery, Message
 from trunkline.cursors.queue.errors import QueueError, QueueFull
 from trunkline.log.errors import LogError, UnknownTopicOrPartition
 from trunkline.log.store import Durability
@@ -63,7 +64,6 @@ class Publishing:
         self._touched: list[Queue] = []
         self._publishers: dict[Publisher, None] = {}
         self._scheduled = False
-        self.by_cursor: dict[QueueCursor, Queue] = {}
         # Typed headers of a record, for exchanges that route by them; the protocol that knows how they are kept sets it.
         self.fields_of: Callable[[bytes, bytes], Fields] = lambda _section, body: Fields({}, body)
 
@@ -123,11 +123,10 @@ class Publishing:
 
     # -- dead letters --------------------------------------------------------------------------------------------
 
-    def dead_letter(self, cursor: QueueCursor, delivery: Delivery, reason: str) -> None:
-        """What a cursor does with a message that it gives up."""
-        queue = self.by_cursor.get(cursor)
-        target = cursor.settings.dead_letter
-        if queue is None or target is None:
+    def dead_letter(self, queue: Queue, delivery: Delivery, reason: str) -> None:
+        """What becomes of a message that a queue gives up."""
+        target = queue.settings.dead_letter
+        if target is None:
             return
         exchange, routing_key = target
         vhost = self._vhosts.get(queue.vhost)

@@ -1,144 +1,98 @@
-"""The broker's queues: which there are, on which topics, and their cursors.
+"""The broker's queues: which there are, how they come, and how they go.
 
-A durable queue is a record of `__topology` with key `queue:<vhost> NUL <name>` and, as value, JSON {"vhost", "name", "topic",
-"adopted", "auto_delete", "settings", "arguments"}; a tombstone deletes it. The queue's record is written before its topic's and
-both are on disk when `declare` returns. A crash in between leaves a queue without a topic, and the next start makes it.
+The registry is the virtual hosts' `queues`, by name; everything that changes it is here. A queue is in the registry, in the
+routes of its virtual host and in the claims on topics (`queue_topics`), or in none of them.
 
-A queue that is not durable, or is exclusive to an owner, has no record; its topic is ephemeral.
+A durable queue has a record (`queue_record`). It is written before the topic's and both are on disk when `declare` returns. A
+crash in between leaves a queue without a topic, and the next start makes it. A queue that is not durable, or is exclusive to an
+owner, has no record; its topic is ephemeral.
 
-The topic of queue `q` is `q` in the virtual host "/" and `<vhost>.q` in others, so that Kafka clients find it. A name that is no
-legal topic name, begins as the broker's own do, or is taken becomes the legal part of it, a dot and twelve hex digits of a
-SHA-256 (`topic_name`). In "/" a queue may be declared on a topic that exists and is no other queue's: its records are the
-queue's messages then, and deleting the queue leaves the topic (`adopted`).
-
-A topic is one queue's, of whichever virtual host: what names a queue is its virtual host and its name, never its topic.
-
-A queue has one order, and so one partition. A topic with several is refused, and a queue's topic is given no more (`growing`).
-Where that has happened nevertheless, the queue is its partition 0.
+What cannot be had is `Refused`, in RabbitMQ's words.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
-import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Protocol
 
-from trunkline.broker import guard
-from trunkline.broker.guard import Operation
 from trunkline.broker.latest_values import latest_values
+from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.queue import Queue, QueueDeclaration
+from trunkline.broker.messaging.queue_record import KEY_PREFIX, QueueRecord, record_key
+from trunkline.broker.messaging.queue_topics import QueueTopics, TopicFollower, check_not_reserved
+from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.state.arguments import table_from_json, to_json
+from trunkline.broker.state.topology import DEFAULT_VHOST, TOPOLOGY, Topology
+from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.clock import Clock
 from trunkline.cursors.queue import (
-    QueueCursor,
+    Delivery,
     QueueError,
-    QueueInUse,
     QueueLimits,
-    QueueLocked,
-    QueueNotEmpty,
     QueueRuntime,
     QueueSettings,
-    QueueTopicRefused,
     RestoredQueue,
-    TooManyQueues,
-    UnknownQueue,
     restore_queues,
 )
-from trunkline.cursors.queue.limits import EPHEMERAL_TOPIC_CONFIG, QUEUE_TOPIC_CONFIG, RETAINED_TOPIC_CONFIG
+from trunkline.cursors.queue.runtime import DealingTurn
 from trunkline.log.batch import NewRecord, build_batch
-from trunkline.log.errors import (
-    InvalidPartitionCount,
-    InvalidTopicName,
-    LogError,
-    TopicExists,
-    UnknownTopicOrPartition,
-)
-from trunkline.log.names import MAX_TOPIC_NAME_LENGTH, check_topic_name
-from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
+from trunkline.log.errors import LogError, TopicExists, UnknownTopicOrPartition
+from trunkline.log.store import Durability, LogStore, TopicInfo
 from trunkline.log.ticket import Appended
 
 logger = logging.getLogger(__name__)
 
-TOPOLOGY = TopicPartition("__topology", 0)
-DEFAULT_VHOST = "/"
-_KEY_PREFIX = b"queue:"
-_ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
-_DIGEST_DIGITS = 12
-_RESERVED_PREFIX = "__"
 
-Arguments = Mapping[str, object]
-
-
-@dataclass(slots=True, eq=False)
-class DeclaredQueue:
-    vhost: str
-    name: str
-    topic: str
-    cursor: QueueCursor
-    durable: bool
-    auto_delete: bool
-    exclusive_owner: object | None
-    adopted: bool  # the topic was there before the queue, and stays after it
-    arguments: Arguments = field(default_factory=dict)  # the protocol's own, as JSON values
-
-    @property
-    def settings(self) -> QueueSettings:
-        return self.cursor.settings
-
-
-class _Description(NamedTuple):
-    """What the record of a queue says."""
-
-    vhost: str
-    name: str
-    topic: str
-    adopted: bool
-    auto_delete: bool
-    settings: QueueSettings
-    arguments: Arguments
+class DeadLetters(Protocol):
+    def dead_letter(self, queue: Queue, delivery: Delivery, reason: str) -> None:
+        """Send on a message that a queue gave up."""
 
 
 class Queues:
-    def __init__(self, store: LogStore, clock: Clock, limits: QueueLimits | None = None) -> None:
+    """Is the `QueueEvents` of its queues."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        clock: Clock,
+        *,
+        topology: Topology,
+        turn: DealingTurn,
+        dead_letters: DeadLetters,
+        followers: TopicFollower,
+        limits: QueueLimits | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
-        self.runtime = QueueRuntime(store, clock, limits)
-        self.runtime.on_unused = self._on_unused
-        self.runtime.on_gone = self._on_gone
-        self.runtime.on_expired = self._on_expired
-        # Called for each queue that went, for whatever reason, after its consumers were told.
-        self.on_deleted: Callable[[DeclaredQueue], None] | None = None
-        self.on_topics_changed: Callable[[], None] | None = None
-        self.on_topic_deleted: Callable[[str], Awaitable[None]] | None = None
-        self._queues: dict[tuple[str, str], DeclaredQueue] = {}
-        self._by_cursor: dict[QueueCursor, DeclaredQueue] = {}
-        self._by_topic: dict[str, DeclaredQueue] = {}
+        self._topology = topology
+        self._dead_letters = dead_letters
+        self.runtime = QueueRuntime(store, clock, turn, limits)
+        self.topics = QueueTopics(store, followers)
         self._declaring: dict[tuple[str, str], asyncio.Lock] = {}
-        self._unserved: dict[tuple[str, str], _Description] = {}  # recorded, but could not be opened at the start
-        self._making: set[str] = set()  # topics of queues that are being declared
-        self._growing: set[str] = set()
+        self._unserved: dict[tuple[str, str], QueueRecord] = {}  # recorded, but could not be opened at the start
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Rebuild every durable queue from the log. Reads state, not messages."""
+        """Rebuild every durable queue from the log. Reads state, not messages. The topology has started before."""
         await self.runtime.journal.open()
-        descriptions = await self._fold_topology()
+        records = await self._fold_topology()
         restored = await restore_queues(self.runtime.journal)
-        for description in descriptions:
+        for record in records:
             try:
-                await self._reopen(description, restored.get(description.topic))
-            except (LogError, QueueError) as error:
-                logger.error("queue %s of vhost %s is not served: %s", description.name, description.vhost, error)
-                self._unserved[description.vhost, description.name] = description
-            restored.pop(description.topic, None)
-        leftover = [record for queue_id, queue in restored.items() for record in queue.keys(queue_id)]
+                await self._reopen(record, restored.get(record.topic))
+            except (LogError, QueueError, Refused) as error:
+                name = record.declaration.name
+                logger.error("queue %s of vhost %s is not served: %s", name, record.vhost, error)
+                self._unserved[record.vhost, name] = record
+                self.topics.claim(record.topic)
+            restored.pop(record.topic, None)
+        leftover = [entry for queue_id, queue in restored.items() for entry in queue.keys(queue_id)]
         if leftover:
             self.runtime.journal.write(leftover, Durability.OS)
         self._spawn(self._warm, "warm queues")
@@ -148,43 +102,43 @@ class Queues:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.runtime.close()
-        for queue in self._queues.values():
+        for queue in self:
             queue.cursor.close()
 
-    async def _fold_topology(self) -> list[_Description]:
-        descriptions: list[_Description] = []
+    async def _fold_topology(self) -> list[QueueRecord]:
+        records: list[QueueRecord] = []
         for key, value in (await latest_values(self._store, TOPOLOGY)).items():
-            if not key.startswith(_KEY_PREFIX):
+            if not key.startswith(KEY_PREFIX):
                 continue
             try:
-                descriptions.append(_decode(value))
+                records.append(QueueRecord.decode(value))
             except ValueError as error:
                 logger.error("the record %r of a queue is passed over: %s", key, error)
-        return descriptions
+        return records
 
-    async def _reopen(self, description: _Description, restored: RestoredQueue | None) -> None:
-        info = self._store.topic(description.topic)
+    async def _reopen(self, record: QueueRecord, restored: RestoredQueue | None) -> None:
+        name = record.declaration.name
+        info = self._store.topic(record.topic)
         if info is None:
-            if description.adopted:
-                logger.warning("queue %s is gone: its topic was deleted", description.name)
-                self._write_record(description.vhost, description.name, None)
+            if record.adopted:
+                logger.warning("queue %s is gone: its topic was deleted", name)
+                self._write_record(record.vhost, name, None)
                 return
-            config = RETAINED_TOPIC_CONFIG if description.settings.retain else QUEUE_TOPIC_CONFIG
-            info = await self._store.create_topic(description.topic, 1, config)
-        guard.check(Operation.OPEN_AS_QUEUE, info.name)
+            info = await self.topics.create(record.topic, ephemeral=False, retain=record.declaration.settings.retain)
+        check_not_reserved(info.name)
         if info.partitions != 1:
             logger.error(
                 "queue %s of vhost %s serves partition 0 of topic %s only: what is written to its other %d is not delivered",
-                description.name,
-                description.vhost,
+                name,
+                record.vhost,
                 info.name,
                 info.partitions - 1,
             )
-        self._add(description, info, durable=True, owner=None, restored=restored)
+        self._add(record, info, durable=True, restored=restored)
 
     async def _warm(self) -> None:
         """Look at the front of each queue once, so that what expired meanwhile is dealt with though nobody consumes."""
-        for queue in list(self._queues.values()):
+        for queue in self:
             if self.runtime.held_bytes > self.runtime.limits.total_buffer_bytes // 2:
                 return
             if queue.cursor.ready and not queue.cursor.gone:
@@ -193,292 +147,225 @@ class Queues:
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    def get(self, name: str, vhost: str = DEFAULT_VHOST) -> DeclaredQueue | None:
-        return self._queues.get((vhost, name))
+    def get(self, name: str, vhost: str = DEFAULT_VHOST) -> Queue | None:
+        host = self._topology.vhosts.get(vhost)
+        return None if host is None else host.queues.get(name)
 
-    def require(self, name: str, vhost: str = DEFAULT_VHOST) -> DeclaredQueue:
-        queue = self._queues.get((vhost, name))
+    def require(self, name: str, vhost: str = DEFAULT_VHOST) -> Queue:
+        queue = self.get(name, vhost)
         if queue is None:
-            raise UnknownQueue(f"no queue {name!r} in vhost {vhost!r}")
+            raise refusals.not_found("queue", name, vhost)
         return queue
 
-    def of_cursor(self, cursor: QueueCursor) -> DeclaredQueue | None:
-        return self._by_cursor.get(cursor)
-
-    def owns(self, topic: str) -> bool:
-        """Whether a topic is a queue's, also of one that is being declared or could not be opened."""
-        return (
-            topic in self._by_topic
-            or topic in self._making
-            or any(description.topic == topic for description in self._unserved.values())
-        )
-
-    def list(self, vhost: str | None = None) -> list[DeclaredQueue]:
-        return [queue for queue in self._queues.values() if vhost is None or queue.vhost == vhost]
-
-    def __iter__(self) -> Iterator[DeclaredQueue]:
-        return iter(tuple(self._queues.values()))
+    def __iter__(self) -> Iterator[Queue]:
+        """All of them, as of now."""
+        return iter([queue for vhost in self._topology.vhosts.values() for queue in vhost.queues.values()])
 
     def __len__(self) -> int:
-        return len(self._queues)
+        return sum(len(vhost.queues) for vhost in self._topology.vhosts.values())
 
     # -- declare -----------------------------------------------------------------------------------------------------
 
-    async def declare(
-        self,
-        name: str,
-        settings: QueueSettings | None = None,
-        *,
-        vhost: str = DEFAULT_VHOST,
-        durable: bool = True,
-        exclusive_owner: object | None = None,
-        auto_delete: bool = False,
-        arguments: Arguments | None = None,
-    ) -> DeclaredQueue:
-        """The queue of that name, made if it is not there. Whether an existing one is what was asked for, the caller says."""
-        place = (vhost, name)
-        found = self._queues.get(place)
+    async def declare(self, vhost: VirtualHost, wish: QueueDeclaration, asker: object = None) -> Queue:
+        """The queue, made if it is not there; Refused if it is there otherwise. An exclusive one is the asker's."""
+        found = vhost.queues.get(wish.name)
         if found is None:
-            lock = self._declaring.setdefault(place, asyncio.Lock())
-            try:
-                async with lock:
-                    found = self._queues.get(place)
-                    if found is None:
-                        kept = durable and exclusive_owner is None
-                        description = _Description(
-                            vhost, name, "", False, auto_delete, settings or QueueSettings(), dict(arguments or {})
-                        )
-                        return await self._create(description, kept, exclusive_owner)
-            finally:
-                if not lock.locked():
-                    self._declaring.pop(place, None)
-        if found.exclusive_owner is not None and found.exclusive_owner is not exclusive_owner:
-            raise QueueLocked(f"queue {name!r} in vhost {vhost!r} is exclusive to another connection")
+            async with self._alone(vhost, wish.name):
+                found = vhost.queues.get(wish.name)
+                if found is None:
+                    return await self._create(vhost, wish, asker)
+        found.check_equivalent(wish, asker)
         found.cursor.touch()
         return found
 
-    async def _create(self, wish: _Description, durable: bool, owner: object | None) -> DeclaredQueue:
-        if len(self._queues) >= self.runtime.limits.max_queues:
-            raise TooManyQueues(f"there are {len(self._queues)} queues already, the most that the broker takes")
-        place = (wish.vhost, wish.name)
-        left = self._unserved.get(place)
-        while True:
-            topic = self._choose_topic(*place, ephemeral=not durable) if left is None else left.topic
-            self._making.add(topic)
+    async def open(self, vhost: VirtualHost, name: str) -> Queue:
+        """The queue on a topic that another protocol made. Its records stay in the topic when they are settled."""
+        self.check_openable(vhost, name)
+        found = vhost.queues.get(name)
+        if found is None:
+            async with self._alone(vhost, name):
+                found = vhost.queues.get(name)
+                if found is None:
+                    self._check_adoptable(vhost, name)
+                    return await self._create(vhost, QueueDeclaration(name, QueueSettings(retain=True)), None)
+        found.cursor.touch()
+        return found
+
+    def check_openable(self, vhost: VirtualHost, name: str) -> None:
+        """Refused unless the queue is there, is being declared, or can be opened on a topic of its name."""
+        if name not in vhost.queues and (vhost.name, name) not in self._declaring:
+            self._check_adoptable(vhost, name)
+
+    def _check_adoptable(self, vhost: VirtualHost, name: str) -> None:
+        if vhost.name == DEFAULT_VHOST:
+            check_not_reserved(name)
+        info = self._store.topic(name)
+        if info is None or not self.topics.may_adopt(vhost.name, name):
+            raise refusals.not_found("queue", name, vhost.name)
+        self.topics.check(info)
+
+    @asynccontextmanager
+    async def _alone(self, vhost: VirtualHost, name: str) -> AsyncIterator[None]:
+        """While a queue is made, others that want the same one wait."""
+        place = (vhost.name, name)
+        lock = self._declaring.setdefault(place, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._declaring.pop(place, None)
+
+    async def _create(self, vhost: VirtualHost, wish: QueueDeclaration, asker: object) -> Queue:
+        if len(self) >= self.runtime.limits.max_queues:
+            raise Refused(
+                Reason.RESOURCE_ERROR, f"there are {len(self)} queues already, the most that the broker takes"
+            )
+        # The arguments as they will be read from the record, so that they are the same before and after a restart.
+        wish = replace(wish, arguments=table_from_json(to_json(wish.arguments)))
+        left = self._unserved.get((vhost.name, wish.name))
+        ephemeral = not wish.durable or wish.exclusive
+        queue: Queue | None = None
+        while queue is None:
+            topic = self.topics.choose(vhost.name, wish.name, ephemeral=ephemeral) if left is None else left.topic
+            self.topics.claim(topic)
             try:
-                queue = await self._create_on(topic, wish, left, durable=durable, owner=owner)
-                self._unserved.pop(place, None)
-                return queue
+                queue = await self._create_on(topic, vhost, wish, left, asker if wish.exclusive else None)
             except TopicExists:
                 continue  # a Kafka client was quicker: choose again
+            except UnknownTopicOrPartition:
+                raise refusals.not_found("queue", wish.name, vhost.name) from None
             finally:
-                self._making.discard(topic)
+                if queue is None and left is None:
+                    self.topics.release(topic)
+        self._unserved.pop((vhost.name, wish.name), None)
+        return queue
 
     async def _create_on(
-        self, topic: str, wish: _Description, left: _Description | None, *, durable: bool, owner: object | None
-    ) -> DeclaredQueue:
+        self, topic: str, vhost: VirtualHost, wish: QueueDeclaration, left: QueueRecord | None, owner: object | None
+    ) -> Queue:
         info = self._store.topic(topic)
-        adopted = info is not None if left is None else left.adopted
+        durable = wish.durable and owner is None
         if info is not None:
-            self.check_topic(info)
-            durable = durable or not info.ephemeral
-        description = _Description(
-            wish.vhost, wish.name, topic, adopted, wish.auto_delete, wish.settings, wish.arguments
-        )
-        recorded: asyncio.Future[Appended] | None = None
-        if durable and owner is None:
-            recorded = self._write_record(wish.vhost, wish.name, description)
+            self.topics.check(info)
+            durable = (durable or not info.ephemeral) and owner is None
+        record = QueueRecord(vhost.name, topic, info is not None if left is None else left.adopted, wish)
+        recorded = self._write_record(vhost.name, wish.name, record) if durable else None
         if info is None:
-            info = await self._create_topic(topic, wish.settings, ephemeral=not durable)
+            info = await self.topics.create(topic, ephemeral=not durable, retain=wish.settings.retain)
         if recorded is not None:
             await recorded
-        return self._add(description, info, durable=durable and owner is None, owner=owner, restored=None)
-
-    async def _create_topic(self, topic: str, settings: QueueSettings, *, ephemeral: bool) -> TopicInfo:
-        if ephemeral:
-            config = EPHEMERAL_TOPIC_CONFIG
-        else:
-            config = RETAINED_TOPIC_CONFIG if settings.retain else QUEUE_TOPIC_CONFIG
-        info = await self._store.create_topic(topic, 1, config, ephemeral=ephemeral)
-        if self.on_topics_changed is not None:
-            self.on_topics_changed()
-        return info
-
-    def _choose_topic(self, vhost: str, name: str, *, ephemeral: bool) -> str:
-        """A topic that is there, if the queue may be declared on it; else a name that nothing has."""
-        if may_adopt(vhost, name) and self._store.topic(name) is not None and not self.owns(name):
-            return name
-        names = (topic_name(vhost, name, attempt) for attempt in count())
-        return next(topic for topic in names if self._is_free(topic, ephemeral=ephemeral))
-
-    def _is_free(self, topic: str, *, ephemeral: bool) -> bool:
-        if self._store.topic(topic) is not None or self.owns(topic):
-            return False
-        return ephemeral or self._store.colliding_topic(topic) is None
-
-    def check_topic(self, info: TopicInfo) -> None:
-        """Raise unless a queue can be declared on this topic. Whether it is another's already, `owns` says."""
-        guard.check(Operation.OPEN_AS_QUEUE, info.name)
-        if info.name in self._growing:
-            raise QueueTopicRefused(f"topic {info.name!r} is being given more partitions; a queue has one")
-        if info.partitions != 1:
-            raise QueueTopicRefused(
-                f"topic {info.name!r} has {info.partitions} partitions; a queue has one order, and so one partition"
-            )
-
-    def check_growth(self, topic: str) -> None:
-        """Raise unless the topic may be given more partitions: not while it is a queue's."""
-        if self.owns(topic):
-            raise InvalidPartitionCount(
-                f"topic {topic!r} is worked off as a queue, which has one order, and so one partition"
-            )
-
-    @contextmanager
-    def growing(self, topic: str) -> Iterator[None]:
-        """While a topic is given more partitions, no queue is declared on it."""
-        self.check_growth(topic)
-        self._growing.add(topic)
-        try:
-            yield
-        finally:
-            self._growing.discard(topic)
+        return self._add(record, info, durable=durable, owner=owner)
 
     def _add(
         self,
-        description: _Description,
+        record: QueueRecord,
         info: TopicInfo,
         *,
         durable: bool,
-        owner: object | None,
-        restored: RestoredQueue | None,
-    ) -> DeclaredQueue:
-        cursor = QueueCursor(
-            info.name, description.name, info, description.settings, self.runtime, durable=durable, restored=restored
+        owner: object | None = None,
+        restored: RestoredQueue | None = None,
+    ) -> Queue:
+        vhost = self._topology.vhost_of_record(record.vhost)
+        queue = Queue(
+            vhost.name,
+            record.declaration,
+            info,
+            self.runtime,
+            self,
+            durable=durable,
+            adopted=record.adopted,
+            exclusive_owner=owner,
+            restored=restored,
         )
-        queue = DeclaredQueue(
-            description.vhost,
-            description.name,
-            info.name,
-            cursor,
-            durable,
-            description.auto_delete,
-            owner,
-            description.adopted,
-            description.arguments,
-        )
-        self._queues[queue.vhost, queue.name] = queue
-        self._by_cursor[cursor] = queue
-        self._by_topic[info.name] = queue
+        vhost.add_queue(queue)
+        self.topics.claim(info.name)
         return queue
-
-    async def open_topic_as_queue(self, topic: str, settings: QueueSettings | None = None) -> DeclaredQueue:
-        """The queue of "/" on a topic that a Kafka client made; declared, durably, if it is not one yet."""
-        if not self.may_open(topic):
-            raise UnknownTopicOrPartition(f"there is no topic {topic!r} that is no queue's")
-        return await self.declare(topic, settings or QueueSettings(retain=True))
-
-    def may_open(self, topic: str, vhost: str = DEFAULT_VHOST) -> bool:
-        """Whether there is a topic of that name for a queue of that name to be declared on. Raises if none can be.
-
-        Also if there is the queue already, or it is being declared.
-        """
-        if (vhost, topic) in self._queues or (vhost, topic) in self._declaring:
-            return True
-        if vhost == DEFAULT_VHOST:
-            guard.check(Operation.OPEN_AS_QUEUE, topic)
-        info = self._store.topic(topic)
-        if info is None or not may_adopt(vhost, topic) or self.owns(topic):
-            return False
-        self.check_topic(info)
-        return True
 
     # -- delete ------------------------------------------------------------------------------------------------------
 
-    async def delete(
-        self, name: str, vhost: str = DEFAULT_VHOST, *, if_unused: bool = False, if_empty: bool = False
-    ) -> int:
+    async def delete(self, queue: Queue, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue with its messages; returns how many were ready."""
-        queue = self.require(name, vhost)
+        if self.get(queue.name, queue.vhost) is not queue:
+            raise refusals.not_found("queue", queue.name, queue.vhost)
         if if_unused and len(queue.cursor.consumers):
-            raise QueueInUse(f"queue {name!r} in vhost {vhost!r} in use")
+            raise refusals.precondition(f"queue '{queue.name}' in vhost '{queue.vhost}' in use")
         ready = queue.cursor.ready
         if if_empty and ready:
-            raise QueueNotEmpty(f"queue {name!r} in vhost {vhost!r} not empty")
+            raise refusals.precondition(f"queue '{queue.name}' in vhost '{queue.vhost}' not empty")
         await self._delete(queue, "the queue was deleted")
         return ready
 
+    def delete_owned(self, owner: object) -> None:
+        """The owner of exclusive queues is gone: so are they, in a moment."""
+        self._spawn(lambda: self.drop_owner(owner), "delete exclusive queues")
+
     async def drop_owner(self, owner: object) -> None:
-        """Delete the queues that are exclusive to an owner: its connection is gone."""
-        for queue in [queue for queue in self._queues.values() if queue.exclusive_owner is owner]:
+        for queue in [queue for queue in self if queue.exclusive_owner is owner]:
             await self._delete(queue, "its owner is gone")
 
-    async def _delete(self, queue: DeclaredQueue, reason: str) -> None:
+    async def _delete(self, queue: Queue, reason: str) -> None:
         if not self._forget(queue, reason):
             return
         recorded = self._write_tombstones(queue)
-        await self._delete_topic_of(queue)
+        if not queue.adopted:
+            await self.topics.delete(queue.topic)
         if recorded is not None:
             await recorded
 
-    async def _delete_topic_of(self, queue: DeclaredQueue) -> None:
-        if queue.adopted or self._store.topic(queue.topic) is None:
-            return
-        try:
-            await self._store.delete_topic(queue.topic)
-        except UnknownTopicOrPartition:
-            pass  # a Kafka client was quicker
-        if self.on_topic_deleted is not None:
-            await self.on_topic_deleted(queue.topic)
-        if self.on_topics_changed is not None:
-            self.on_topics_changed()
-
-    def _forget(self, queue: DeclaredQueue, reason: str) -> bool:
-        if self._queues.get((queue.vhost, queue.name)) is not queue:
+    def _forget(self, queue: Queue, reason: str) -> bool:
+        vhost = self._topology.vhosts.get(queue.vhost)
+        if vhost is None or vhost.queues.get(queue.name) is not queue:
             return False
-        del self._queues[queue.vhost, queue.name]
-        del self._by_cursor[queue.cursor]
-        del self._by_topic[queue.topic]
+        self.topics.release(queue.topic)
         queue.cursor.vanish(reason)
-        if self.on_deleted is not None:
-            self.on_deleted(queue)
+        text = f"remove the bindings of queue {queue.name} from the log"
+        try:
+            recorded = self._topology.forget_queue(vhost, queue)
+        except LogError as error:
+            logger.error("could not %s: %s", text, error)
+        else:
+            if recorded is not None:
+                self._spawn(lambda: recorded, text)
         return True
 
-    def _write_tombstones(self, queue: DeclaredQueue) -> asyncio.Future[Appended] | None:
+    def _write_tombstones(self, queue: Queue) -> asyncio.Future[Appended] | None:
         if not queue.durable:
             return None
         self.runtime.journal.write(queue.cursor.tombstones(), Durability.OS)
         return self._write_record(queue.vhost, queue.name, None)
 
-    def _on_unused(self, cursor: QueueCursor) -> None:
-        queue = self._by_cursor.get(cursor)
-        if queue is not None and queue.auto_delete:
+    # -- what queues tell --------------------------------------------------------------------------------------------
+
+    def dead_letter(self, queue: Queue, delivery: Delivery, reason: str) -> None:
+        self._dead_letters.dead_letter(queue, delivery, reason)
+
+    def unused(self, queue: Queue) -> None:
+        if queue.auto_delete:
             self._spawn(lambda: self._delete_unused(queue), f"delete queue {queue.name}")
 
-    async def _delete_unused(self, queue: DeclaredQueue) -> None:
+    async def _delete_unused(self, queue: Queue) -> None:
         if not len(queue.cursor.consumers):
             await self._delete(queue, "its last consumer is gone")
 
-    def _on_expired(self, cursor: QueueCursor) -> None:
-        queue = self._by_cursor.get(cursor)
-        if queue is not None:
-            self._spawn(lambda: self._delete(queue, "it was not used"), f"delete queue {queue.name}")
+    def expired(self, queue: Queue) -> None:
+        self._spawn(lambda: self._delete(queue, "it was not used"), f"delete queue {queue.name}")
 
-    def _on_gone(self, cursor: QueueCursor) -> None:
+    def gone(self, queue: Queue) -> None:
         """The topic was deleted under the queue; or a queue that is not durable could not write, and goes with its topic."""
-        queue = self._by_cursor.get(cursor)
-        if queue is not None and self._forget(queue, "its topic was deleted"):
+        if self._forget(queue, "its topic was deleted"):
             self._write_tombstones(queue)
-            if not queue.durable:
-                self._spawn(lambda: self._delete_topic_of(queue), f"delete queue {queue.name}")
+            if not queue.durable and not queue.adopted:
+                self._spawn(lambda: self.topics.delete(queue.topic), f"delete queue {queue.name}")
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def _write_record(self, vhost: str, name: str, description: _Description | None) -> asyncio.Future[Appended]:
-        record = NewRecord(_key(vhost, name), None if description is None else _encode(description))
-        batch = build_batch([record], timestamp_ms=self._clock.wall_ms())
+    def _write_record(self, vhost: str, name: str, record: QueueRecord | None) -> asyncio.Future[Appended]:
+        new = NewRecord(record_key(vhost, name), None if record is None else record.encode())
+        batch = build_batch([new], timestamp_ms=self._clock.wall_ms())
         return self._store.append(TOPOLOGY, batch, Durability.DISK)
 
-    def _spawn(self, work: Callable[[], Awaitable[None]], name: str) -> None:
+    def _spawn(self, work: Callable[[], Awaitable[object]], name: str) -> None:
         async def guarded() -> None:
             try:
                 await work()
@@ -488,60 +375,3 @@ class Queues:
         task = asyncio.get_running_loop().create_task(guarded(), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def may_adopt(vhost: str, name: str) -> bool:
-    """Whether a queue of this name could be declared on a topic of its name."""
-    return vhost == DEFAULT_VHOST and topic_name(vhost, name) == name
-
-
-def topic_name(vhost: str, name: str, attempt: int = 0) -> str:
-    """The topic of a queue: its name where that is legal, else what is legal of it and a hash.
-
-    Anybody can make a topic of any such name: each further `attempt` gives another.
-    """
-    plain = name if vhost == DEFAULT_VHOST else f"{vhost}.{name}"
-    if attempt == 0 and not plain.startswith(_RESERVED_PREFIX):
-        try:
-            check_topic_name(plain)
-        except InvalidTopicName:
-            pass
-        else:
-            return plain
-    salt = f"\0{attempt}" if attempt > 1 else ""
-    digest = hashlib.sha256(f"{vhost}\0{name}{salt}".encode()).hexdigest()[:_DIGEST_DIGITS]
-    legal = _ILLEGAL.sub("-", plain).lstrip("_")[: MAX_TOPIC_NAME_LENGTH - _DIGEST_DIGITS - 1]
-    return f"{legal}.{digest}"
-
-
-def _key(vhost: str, name: str) -> bytes:
-    return _KEY_PREFIX + vhost.encode() + b"\0" + name.encode()
-
-
-def _encode(description: _Description) -> bytes:
-    document = {
-        "vhost": description.vhost,
-        "name": description.name,
-        "topic": description.topic,
-        "adopted": description.adopted,
-        "auto_delete": description.auto_delete,
-        "settings": description.settings.encode(),
-        "arguments": dict(description.arguments),
-    }
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def _decode(value: bytes) -> _Description:
-    try:
-        document = json.loads(value)
-        return _Description(
-            str(document["vhost"]),
-            str(document["name"]),
-            str(document["topic"]),
-            bool(document["adopted"]),
-            bool(document["auto_delete"]),
-            QueueSettings.decode(document["settings"]),
-            dict(document["arguments"]),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a description of a queue: {error!r}") from None

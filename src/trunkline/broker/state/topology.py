@@ -25,9 +25,10 @@ from collections.abc import Awaitable, Iterable, Sequence
 
 from trunkline.broker.latest_values import latest_values
 from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.arguments import Arguments, table_from_json, to_json
-from trunkline.broker.state.virtual_host import ALTERNATE_ARGUMENT, PREDECLARED, ExchangeInfo, Queue, VirtualHost
+from trunkline.broker.state.virtual_host import ALTERNATE_ARGUMENT, ExchangeInfo, VirtualHost
 from trunkline.clock import Clock
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import Durability, LogStore, TopicPartition
@@ -144,21 +145,13 @@ class Topology:
         self.vhosts[name] = VirtualHost(name)
         return self._record([(f"vhost:{name}", {})])
 
-    def remove_vhost(self, name: str) -> Recorded:
-        """Forget a virtual host without queues: its exchanges and bindings go with it."""
-        vhost = self.vhosts[name]
-        if vhost.queues:
-            raise refusals.precondition(f"vhost '{name}' has queues")
-        keys = [f"vhost:{name}"]
-        for info in vhost.exchanges.values():
-            if info.durable and info.name and info.name not in PREDECLARED:
-                keys.append(_exchange_key(name, info.name))
-                keys += [_binding_key(name, route) for route in vhost.router.bindings(info.name)]
-        del self.vhosts[name]
-        for key in [key for key in self.accounts.permissions if key[1] == name]:
-            del self.accounts.permissions[key]
-            keys.append(_permission_key(*key))
-        return self._record([(key, None) for key in keys])
+    def vhost_of_record(self, name: str) -> VirtualHost:
+        """The virtual host that a record names. If its own record was lost, it is there all the same, as long as we run."""
+        found = self.vhosts.get(name)
+        if found is None:
+            logger.error("virtual host %s has no record, but queues", name)
+            found = self.vhosts[name] = VirtualHost(name)
+        return found
 
     def put_user(self, user: User) -> Recorded:
         self.accounts.put_user(user)

@@ -14,15 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from trunkline.broker.state.arguments import Arguments
-from trunkline.cursors.queue import Message, QueueCursor
 from trunkline.routing.fields import NO_FIELDS, Fields
 from trunkline.routing.router import Route, Router
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from trunkline.broker.messaging.publishing import Publisher
-    from trunkline.log.ticket import Appended
+    from trunkline.broker.messaging.queue import Queue
 
 DELAYED_KIND: Final = "x-delayed-message"
 ALTERNATE_ARGUMENT: Final = "alternate-exchange"
@@ -33,54 +29,6 @@ PREDECLARED: Final[Mapping[str, str]] = {
     "amq.headers": "headers",
     "amq.match": "headers",
 }
-
-
-class Queue:
-    """A queue as publishers and consumers of this virtual host see it, over its cursor.
-
-    `pending` has the publications of this turn, which `Publishing` appends at its end; `stored` is then what their
-    append will complete, and `failed` says that it could not be made.
-    """
-
-    __slots__ = (
-        "arguments", "auto_delete", "cursor", "declared_durable", "durable", "exclusive_owner", "failed", "may_reject",
-        "name", "needs_disk", "orders_by_key", "origins", "pending", "stored", "vhost",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        name: str,
-        vhost: str,
-        cursor: QueueCursor,
-        *,
-        durable: bool,
-        declared_durable: bool,
-        auto_delete: bool,
-        exclusive_owner: object | None,
-        arguments: Arguments,
-    ) -> None:
-        self.name = name
-        self.vhost = vhost
-        self.cursor = cursor
-        self.durable = durable
-        self.declared_durable = declared_durable  # an exclusive queue may be declared durable, but never is
-        self.auto_delete = auto_delete
-        self.exclusive_owner = exclusive_owner
-        self.arguments = arguments
-        self.orders_by_key = cursor.settings.order_by_key
-        self.may_reject = cursor.settings.overflow != "drop-head"
-        self.pending: list[Message] = []
-        self.origins: list[tuple[Publisher, int] | None] = []  # only for queues that may reject
-        self.needs_disk = False
-        self.stored: asyncio.Future[Appended] | None = None
-        self.failed = False
-
-    @property
-    def exclusive(self) -> bool:
-        return self.exclusive_owner is not None
-
-    def __repr__(self) -> str:
-        return f"Queue({self.name!r}, vhost={self.vhost!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,11 @@ from trunkline.cursors.queue.errors import (
     QueueError,
     QueueFull,
     QueueGone,
-    QueueInUse,
-    QueueLocked,
-    QueueNotEmpty,
-    QueueTopicRefused,
     ScheduleFull,
-    TooManyQueues,
-    UnknownQueue,
 )
 from trunkline.cursors.queue.limits import QueueLimits
 from trunkline.cursors.queue.message import NO_HEADERS, Delivery, Message, QueueStats
+from trunkline.cursors.queue.owner import QueueOwner
 from trunkline.cursors.queue.restored import RestoredQueue, restore_queues
 from trunkline.cursors.queue.runtime import QueueRuntime
 from trunkline.cursors.queue.schedule import ScheduledMessage, Scheduling
@@ -38,19 +33,14 @@ __all__ = [
     "QueueError",
     "QueueFull",
     "QueueGone",
-    "QueueInUse",
     "QueueLimits",
-    "QueueLocked",
-    "QueueNotEmpty",
+    "QueueOwner",
     "QueueRuntime",
     "QueueSettings",
     "QueueStats",
-    "QueueTopicRefused",
     "RestoredQueue",
     "ScheduleFull",
     "ScheduledMessage",
     "Scheduling",
-    "TooManyQueues",
-    "UnknownQueue",
     "restore_queues",
 ]

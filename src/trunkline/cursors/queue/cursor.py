@@ -40,6 +40,7 @@ from trunkline.cursors.queue.journal import StateRecord
 from trunkline.cursors.queue.leases import Leases
 from trunkline.cursors.queue.line import Taken, size_of
 from trunkline.cursors.queue.message import Delivery, Message, QueueStats
+from trunkline.cursors.queue.owner import QueueOwner
 from trunkline.cursors.queue.progress import Progress
 from trunkline.cursors.queue.ready import ReadyMessages
 from trunkline.cursors.queue.restored import RestoredQueue
@@ -70,6 +71,7 @@ class QueueCursor:
         topic: TopicInfo,
         settings: QueueSettings,
         runtime: QueueRuntime,
+        owner: QueueOwner,
         *,
         durable: bool = True,
         restored: RestoredQueue | None = None,
@@ -86,6 +88,7 @@ class QueueCursor:
         self._put_ms: int | None = None  # when the first message since the last deal came, while consumers waited
         self._judged_ms: int | None = None  # that time, during the deal
         self._runtime = runtime
+        self._owner = owner
         self._clock = runtime.clock
         self._limits = runtime.limits
         self._journal = runtime.journal if durable else None
@@ -516,10 +519,10 @@ class QueueCursor:
 
     def _give_up(self, delivery: Delivery, reason: str) -> None:
         """Hand a message to whoever takes dead letters. The caller settles it."""
-        if self.settings.dead_letter is not None and self._runtime.dead_letter is not None:
+        if self.settings.dead_letter is not None:
             self._dead_lettered += 1
             try:
-                self._runtime.dead_letter(self, delivery, reason)
+                self._owner.dead_letter(delivery, reason)
             except Exception:
                 _logger.exception("a message of queue %s was lost on its way to the dead letters", self.name)
 
@@ -634,8 +637,7 @@ class QueueCursor:
             self._start_load()
         expires_ms = self.settings.expires_ms
         if expires_ms is not None and not len(self.consumers) and self.last_used_ms + expires_ms <= now_ms:
-            if self._runtime.on_expired is not None:
-                self._runtime.on_expired(self)
+            self._owner.expired()
             return
         self._arm()
 
@@ -689,8 +691,8 @@ class QueueCursor:
             self.release(self.held_by(consumer))
         self.touch()
         self._runtime.wake(self)
-        if not len(self.consumers) and self._runtime.on_unused is not None:
-            self._runtime.on_unused(self)
+        if not len(self.consumers):
+            self._owner.unused()
 
     def touch(self) -> None:
         """Somebody uses the queue: its own expiry counts from now."""
@@ -727,8 +729,7 @@ class QueueCursor:
 
     def _end(self, reason: str) -> None:
         self.vanish(reason)
-        if self._runtime.on_gone is not None:
-            self._runtime.on_gone(self)
+        self._owner.gone()
 
     def vanish(self, reason: str) -> None:
         """The queue is deleted: consumers are told, everything in memory is let go."""

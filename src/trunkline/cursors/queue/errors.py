@@ -33,27 +33,3 @@ class ConsumerRefused(QueueError):
 
 class QueueGone(QueueError):
     """The queue, or the topic under it, was deleted."""
-
-
-class UnknownQueue(QueueError):
-    pass
-
-
-class QueueInUse(QueueError):
-    """A deletion only if unused, of a queue with consumers."""
-
-
-class QueueNotEmpty(QueueError):
-    """A deletion only if empty, of a queue with messages."""
-
-
-class QueueLocked(QueueError):
-    """The queue is exclusive to another owner."""
-
-
-class QueueTopicRefused(QueueError):
-    """The topic of that name cannot be a queue: it has several partitions, or is the broker's own."""
-
-
-class TooManyQueues(QueueError):
-    pass

@@ -41,13 +41,14 @@ class Journaled(Protocol):
 
 
 class QueueJournal:
-    def __init__(self, store: LogStore, clock: Clock, limits: QueueLimits) -> None:
+    def __init__(self, store: LogStore, clock: Clock, limits: QueueLimits, on_touch: Callable[[], None]) -> None:
+        """`on_touch` is called whenever there is something to flush."""
         self._store = store
         self._clock = clock
         self._limits = limits
         self._touched: dict[Journaled, None] = {}
         self._unsynced = False
-        self.on_touch: Callable[[], None] = _nothing
+        self._on_touch = on_touch
 
     async def open(self) -> None:
         """Create `__queue_state` if it is not there."""
@@ -78,7 +79,7 @@ class QueueJournal:
 
     def touch(self, queue: Journaled) -> None:
         self._touched[queue] = None
-        self.on_touch()
+        self._on_touch()
 
     def forget(self, queue: Journaled) -> None:
         self._touched.pop(queue, None)
@@ -128,7 +129,3 @@ class QueueJournal:
                 queue.unwritten()
                 self._touched[queue] = None
             raise
-
-
-def _nothing() -> None:
-    return None

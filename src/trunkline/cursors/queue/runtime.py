@@ -1,6 +1,6 @@
 """The turn: what all queues of a broker share.
 
-A queue that has something to do asks for a turn (`wake`). At the end of the current turn of the event loop all of them choose
+A queue that has something to do asks for a turn (`wake`). Where the current turn deals (`DealingTurn`) all of them choose
 what their consumers get; then the journal is written, once for all; then the consumers are called. So a message is noted as
 delivered before a consumer can see it, and a turn costs one append however many queues it touches.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from trunkline.clock import Clock
 from trunkline.cursors.queue.consumers import QueueConsumer
@@ -28,25 +28,29 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-DeadLetter = Callable[["QueueCursor", Delivery, str], None]
 Handout = list[tuple[QueueConsumer, list[Delivery]]]
+Work = Callable[[], None]
+
+
+class DealingTurn(Protocol):
+    """The turn of the event loop, as far as queues have a part in it."""
+
+    def ask_to_deal(self, deal: Work) -> None:
+        """Call `deal` once, after what this turn collects; when asked for by a deal, in the next turn."""
+
+    def put_off(self, work: Work) -> bool:
+        """Do this once consumers have what this turn dealt to them; False: it cannot, the caller does it."""
 
 
 class QueueRuntime:
-    def __init__(self, store: LogStore, clock: Clock, limits: QueueLimits | None = None) -> None:
+    def __init__(self, store: LogStore, clock: Clock, turn: DealingTurn, limits: QueueLimits | None = None) -> None:
         self.store = store
         self.clock = clock
         self.limits = limits or QueueLimits()
-        self.journal = QueueJournal(store, clock, self.limits)
-        self.journal.on_touch = self._request_turn
-        self.dead_letter: DeadLetter | None = None  # where messages go that a queue gives up; None: nowhere
-        self.on_unused: Callable[[QueueCursor], None] | None = None  # a queue lost its last consumer
-        self.on_gone: Callable[[QueueCursor], None] | None = None  # a queue's topic was deleted under it
-        self.on_expired: Callable[[QueueCursor], None] | None = None  # a queue was unused for as long as it may be
+        self.journal = QueueJournal(store, clock, self.limits, self._request_turn)
         self.held_bytes = 0  # in memory, of all queues
-        self.ask: Callable[[], None] = self._ask_loop  # for a turn; who has turns of its own replaces it
-        # Does something once consumers have what this turn dealt to them; False: it cannot, do it now.
-        self.put_off: Callable[[Callable[[], None]], bool] = lambda _work: False
+        self._ask = turn.ask_to_deal
+        self.put_off = turn.put_off
         self._woken: dict[QueueCursor, None] = {}
         self._requested = False
         self._armed: Deadlines[QueueCursor] = Deadlines()
@@ -64,10 +68,7 @@ class QueueRuntime:
     def _request_turn(self) -> None:
         if not self._requested and not self.closed:
             self._requested = True
-            self.ask()
-
-    def _ask_loop(self) -> None:
-        asyncio.get_running_loop().call_soon(self.run_turn)
+            self._ask(self.run_turn)
 
     def run_turn(self) -> None:
         """Deal, write the state, deliver. A protocol may call it at the end of a read instead of waiting for the loop."""

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING
 
+from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import Reason, Refused, not_found
-from trunkline.broker.state.virtual_host import Queue
 from trunkline.cursors.queue import Delivery, Message, QueueCursor
 from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone, ScheduleFull
 from trunkline.log.store import Durability

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from trunkline.broker.messaging.publishing import append_failed
-from trunkline.broker.state.virtual_host import Queue
+from trunkline.broker.messaging.queue import Queue
 from trunkline.log.ticket import Appended
 from trunkline.protocols.amqp.codec import encode_confirm
 

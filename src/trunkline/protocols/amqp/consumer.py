@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trunkline.broker.state.virtual_host import Queue
+from trunkline.broker.messaging.queue import Queue
 from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp.codec import Message as Content
 from trunkline.protocols.amqp.codec import encode_deliveries

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from trunkline.broker.messaging.messaging import Messaging, QueueDeclaration
+from trunkline.broker.messaging.messaging import Messaging
+from trunkline.broker.messaging.queue import QueueDeclaration
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.arguments import from_json, to_json
 from trunkline.broker.state.topology import settled
@@ -141,7 +142,7 @@ async def import_definitions(messaging: Messaging, document: Json) -> Json:
             auto_delete=entry.get("auto_delete") is True,
             arguments=arguments,
         )
-        await messaging.declare_queue(vhost, wish, None)
+        await messaging.queues.declare(vhost, wish)
     for entry in bindings:
         await settled(
             topology.bind(

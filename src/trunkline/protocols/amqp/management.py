@@ -19,10 +19,11 @@ from typing import Final
 
 from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.messaging import Messaging
+from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.arguments import to_json
 from trunkline.broker.state.topology import settled
-from trunkline.broker.state.virtual_host import Queue, VirtualHost
+from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.cursors.queue.errors import QueueError
 from trunkline.log.errors import LogError
 from trunkline.log.records import decode_headers
@@ -242,7 +243,7 @@ def _queue_document(queue: Queue) -> Json:
         "name": queue.name,
         "vhost": queue.vhost,
         "topic": queue.cursor.topic,
-        "durable": queue.declared_durable,
+        "durable": queue.declaration.durable,
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive,
         "arguments": to_json(queue.arguments),

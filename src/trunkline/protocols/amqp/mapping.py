@@ -42,8 +42,8 @@ from trunkline.broker.messaging.dead_letters import (
     is_history,
     read_deaths,
 )
+from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import type_name
-from trunkline.broker.state.virtual_host import Queue
 from trunkline.log.records import decode_headers, encode_headers
 from trunkline.protocols.amqp import properties as flag
 from trunkline.protocols.amqp.argument_checks import MAX_EXPIRY_MS

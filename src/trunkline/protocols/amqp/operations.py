@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from trunkline.broker.messaging import refusals
-from trunkline.broker.messaging.messaging import QueueDeclaration
+from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.topology import Recorded, settled
-from trunkline.broker.state.virtual_host import ExchangeInfo, Queue
+from trunkline.broker.state.virtual_host import ExchangeInfo
 from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.channel import REPLY_TO, REPLY_TO_PREFIX, Channel, Later
@@ -204,21 +204,21 @@ def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Later:
         settings,
         durable=method.durable,
         auto_delete=method.auto_delete,
-        exclusive_owner=session if method.exclusive else None,
+        exclusive=method.exclusive,
         arguments=arguments,
     )
     if existing is not None:
-        session.service.messaging.check_equivalent(existing, declaration, session)
+        existing.check_equivalent(declaration, session)
         channel.last_queue = name
         _declare_ok(channel, existing, method.nowait)
         return None
 
     async def declare() -> None:
-        queue = await session.service.messaging.declare_queue(vhost, declaration, session)
+        queue = await session.service.queues.declare(vhost, declaration, session)
         if queue.exclusive_owner is session:
             session.owns_queues = True
             if session.closed:  # the connection went while the queue was made
-                session.service.messaging.delete_owned(session)
+                session.service.queues.delete_owned(session)
         if channel.open:
             channel.last_queue = name
             _declare_ok(channel, queue, method.nowait)
@@ -257,18 +257,18 @@ def _with_queue(channel: Channel, name: str, work: Callable[[Queue], Later], *, 
     queue = vhost.queues.get(name)
     if queue is not None:
         if owner_only:
-            session.service.messaging.check_owner(queue, session)
+            queue.check_owner(session)
         return work(queue)
 
     async def opened() -> None:
-        found = await session.service.messaging.open_queue(vhost, name)
+        found = await session.service.queues.open(vhost, name)
         if owner_only:
-            session.service.messaging.check_owner(found, session)
+            found.check_owner(session)
         later = work(found)
         if later is not None:
             await later
 
-    session.service.messaging.check_openable(vhost, name)
+    session.service.queues.check_openable(vhost, name)
     return opened()
 
 
@@ -312,7 +312,7 @@ def _queue_unbind(channel: Channel, method: m.QueueUnbind) -> Later:
 
     queue = session.vhost.queues.get(name)
     if queue is not None:
-        session.service.messaging.check_owner(queue, session)
+        queue.check_owner(session)
     arguments = _arguments(method.arguments)
     recorded = session.service.topology.unbind(session.vhost, method.exchange, name, routing_key, arguments)
     return _answer(channel, recorded, False, m.QueueUnbindOk())
@@ -339,12 +339,10 @@ def _queue_delete(channel: Channel, method: m.QueueDelete) -> Later:
         if not method.nowait:
             session.send_method(channel.number, m.QueueDeleteOk(0))
         return None
-    session.service.messaging.check_owner(queue, session)
+    queue.check_owner(session)
 
     async def delete(queue: Queue) -> None:
-        count = await session.service.messaging.delete_queue(
-            session.vhost, queue, if_unused=method.if_unused, if_empty=method.if_empty
-        )
+        count = await session.service.queues.delete(queue, if_unused=method.if_unused, if_empty=method.if_empty)
         if not method.nowait and channel.open:
             session.send_method(channel.number, m.QueueDeleteOk(count))
 

@@ -24,6 +24,7 @@ class Service:
         self.space = broker.space
         self.turn = messaging.turn
         self.publishing = messaging.publishing
+        self.queues = messaging.queues
         self.topology = messaging.topology
         self.vhosts = messaging.topology.vhosts
         self.accounts = messaging.topology.accounts

@@ -433,7 +433,7 @@ class Session:
         self._close_channels()
         # What waits for the disk is carried through: a queue half declared would be in nobody's hands.
         if self.owns_queues:
-            self.service.messaging.delete_owned(self)
+            self.service.queues.delete_owned(self)
 
     def _close_channels(self) -> None:
         self.flush()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from trunkline.broker.state.virtual_host import Queue
+from trunkline.broker.messaging.queue import Queue
 from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp.errors import PRECONDITION_FAILED, FrameError
 from trunkline.protocols.amqp.mapping import Envelope

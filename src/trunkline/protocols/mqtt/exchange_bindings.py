@@ -18,8 +18,8 @@ from typing import Final
 
 from trunkline.broker.messaging.dead_letters import EXCHANGE_HEADER, ROUTING_KEY_HEADER
 from trunkline.broker.messaging.messaging import Messaging
+from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.state.topology import DEFAULT_VHOST
-from trunkline.broker.state.virtual_host import Queue
 from trunkline.cursors.queue import Message as QueueMessage
 from trunkline.log.records import decode_headers, encode_headers
 from trunkline.log.ticket import Appended

@@ -21,7 +21,7 @@ from trunkline.routing.dialect import MQTT
 from trunkline.routing.topic_tree import TopicTree
 
 if TYPE_CHECKING:
-    from trunkline.broker.state.virtual_host import Queue
+    from trunkline.broker.messaging.queue import Queue
     from trunkline.protocols.mqtt.share_group import ShareGroup
     from trunkline.protocols.mqtt.source import Source
     from trunkline.protocols.mqtt.state import SessionState

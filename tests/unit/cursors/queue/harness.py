@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -41,6 +41,32 @@ def run(coroutine: Coroutine[None, None, T]) -> T:
     return asyncio.run(bounded())
 
 
+class LoopTurn:
+    """A turn for queues alone: each pass of the loop is one, and nothing comes after it."""
+
+    def ask_to_deal(self, deal: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(deal)
+
+    def put_off(self, work: Callable[[], None]) -> bool:
+        return False
+
+
+class Owner:
+    """Keeps the dead letters of a queue; what else becomes of it, tests see for themselves."""
+
+    def __init__(self) -> None:
+        self.dead: list[tuple[Delivery, str]] = []
+
+    def dead_letter(self, delivery: Delivery, reason: str) -> None:
+        self.dead.append((delivery, reason))
+
+    def unused(self) -> None: ...
+
+    def expired(self) -> None: ...
+
+    def gone(self) -> None: ...
+
+
 class Bench:
     """One queue on one store. `crash` leaves everything behind and opens what a killed process would have left."""
 
@@ -52,21 +78,28 @@ class Bench:
         self.durable = durable
         self.config = config
         self.clock = ManualClock(NOW_MS)
-        self.dead: list[tuple[Delivery, str]] = []
+        self.owner = Owner()
+        self.dead = self.owner.dead
         self.directory = Path(tempfile.mkdtemp(prefix="trunkline-queue-"))
 
     async def open(self) -> None:
         self.store = EmbeddedStore(self.directory, clock=self.clock)
         await self.store.start()
-        self.runtime = QueueRuntime(self.store, self.clock, self.limits)
-        self.runtime.dead_letter = lambda _, delivery, reason: self.dead.append((delivery, reason))
+        self.runtime = QueueRuntime(self.store, self.clock, LoopTurn(), self.limits)
         await self.runtime.journal.open()
         restored = await restore_queues(self.runtime.journal)
         info = self.store.topic(QUEUE)
         if info is None:
             info = await self.store.create_topic(QUEUE, 1, self.config, ephemeral=not self.durable)
         self.queue = QueueCursor(
-            QUEUE, QUEUE, info, self.settings, self.runtime, durable=self.durable, restored=restored.get(QUEUE)
+            QUEUE,
+            QUEUE,
+            info,
+            self.settings,
+            self.runtime,
+            self.owner,
+            durable=self.durable,
+            restored=restored.get(QUEUE),
         )
 
     async def close(self) -> None:

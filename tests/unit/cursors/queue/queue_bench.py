@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+from tests.unit.cursors.queue.harness import LoopTurn, Owner
 from trunkline.clock import SystemClock
 from trunkline.cursors.queue import Message, QueueCursor, QueueRuntime, QueueSettings, restore_queues
 from trunkline.log.embedded.store import EmbeddedStore
@@ -25,11 +26,11 @@ ROUNDS = 5
 async def open_queue(directory: str) -> tuple[EmbeddedStore, QueueRuntime, QueueCursor]:
     store = EmbeddedStore(directory)
     await store.start()
-    runtime = QueueRuntime(store, SystemClock())
+    runtime = QueueRuntime(store, SystemClock(), LoopTurn())
     await runtime.journal.open()
     restored = await restore_queues(runtime.journal)
     info = store.topic("q") or await store.create_topic("q", 1)
-    return store, runtime, QueueCursor("q", "q", info, QueueSettings(), runtime, restored=restored.get("q"))
+    return store, runtime, QueueCursor("q", "q", info, QueueSettings(), runtime, Owner(), restored=restored.get("q"))
 
 
 async def close(store: EmbeddedStore, runtime: QueueRuntime, queue: QueueCursor) -> None:

@@ -1,0 +1,170 @@
+"""A queue: what publishers, consumers and administrators see of it, over its cursor.
+
+What it was declared as is data (`QueueDeclaration`); its messages, leases and consumers are the cursor's; which queues there
+are is the registry's (`queues`). A queue tells the registry what becomes of it, through `QueueEvents`.
+
+The fields that publishing works on: `pending` has the publications of this turn, which `Publishing` appends at its end;
+`stored` is then what their append will complete, and `failed` says that it could not be made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from trunkline.broker.messaging import refusals
+from trunkline.broker.state.arguments import Arguments
+from trunkline.cursors.queue import Delivery, Message, QueueCursor, QueueRuntime, QueueSettings, RestoredQueue
+from trunkline.log.store import TopicInfo
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from trunkline.broker.messaging.publishing import Publisher
+    from trunkline.log.ticket import Appended
+
+# What declarations of one queue must agree on, beside its flags. RabbitMQ compares these arguments and no others.
+_COMPARED = (
+    "x-expires",
+    "x-message-ttl",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-overflow",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-queue-type",
+    "x-single-active-consumer",
+    "x-delivery-limit",
+    "x-retain",
+    "x-order-by-key",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDeclaration:
+    """What somebody declares. `settings` is what the cursor makes of it, `arguments` the protocol's own words for it."""
+
+    name: str
+    settings: QueueSettings = field(default_factory=QueueSettings)
+    durable: bool = True
+    auto_delete: bool = False
+    exclusive: bool = False
+    arguments: Arguments = field(default_factory=dict)
+
+
+class QueueEvents(Protocol):
+    """What a queue tells the registry that it is in."""
+
+    def dead_letter(self, queue: Queue, delivery: Delivery, reason: str) -> None: ...
+
+    def unused(self, queue: Queue) -> None: ...
+
+    def expired(self, queue: Queue) -> None: ...
+
+    def gone(self, queue: Queue) -> None: ...
+
+
+class Queue:
+    """Is a `QueueOwner`: its cursor's."""
+
+    __slots__ = (
+        "_events", "adopted", "cursor", "declaration", "durable", "exclusive_owner", "failed", "may_reject", "name",
+        "needs_disk", "orders_by_key", "origins", "pending", "stored", "vhost",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        vhost: str,
+        declaration: QueueDeclaration,
+        topic: TopicInfo,
+        runtime: QueueRuntime,
+        events: QueueEvents,
+        *,
+        durable: bool = True,
+        adopted: bool = False,
+        exclusive_owner: object | None = None,
+        restored: RestoredQueue | None = None,
+    ) -> None:
+        """Open it on its topic. `restored` is what the journal knows of it."""
+        self.name = declaration.name
+        self.vhost = vhost
+        self.declaration = declaration
+        self.durable = durable  # an exclusive queue may be declared durable, but never is
+        self.adopted = adopted  # the topic was there before the queue, and stays after it
+        self.exclusive_owner = exclusive_owner
+        self._events = events
+        settings = declaration.settings
+        self.orders_by_key = settings.order_by_key
+        self.may_reject = settings.overflow != "drop-head"
+        self.pending: list[Message] = []
+        self.origins: list[tuple[Publisher, int] | None] = []  # only for queues that may reject
+        self.needs_disk = False
+        self.stored: asyncio.Future[Appended] | None = None
+        self.failed = False
+        self.cursor = QueueCursor(
+            topic.name, self.name, topic, settings, runtime, self, durable=durable, restored=restored
+        )
+
+    @property
+    def topic(self) -> str:
+        return self.cursor.topic
+
+    @property
+    def settings(self) -> QueueSettings:
+        return self.declaration.settings
+
+    @property
+    def arguments(self) -> Arguments:
+        return self.declaration.arguments
+
+    @property
+    def auto_delete(self) -> bool:
+        return self.declaration.auto_delete
+
+    @property
+    def exclusive(self) -> bool:
+        return self.exclusive_owner is not None
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r}, vhost={self.vhost!r})"
+
+    # -- who may use it, and as what ------------------------------------------------------------------------------
+
+    def check_owner(self, asker: object) -> None:
+        if self.exclusive_owner is not None and self.exclusive_owner is not asker:
+            raise refusals.locked(self.name, self.vhost)
+
+    def check_equivalent(self, wish: QueueDeclaration, asker: object) -> None:
+        """Refused unless the queue is declared again just as it is."""
+        self.check_owner(asker)
+        for argument, received, current in (
+            ("durable", wish.durable, self.declaration.durable),
+            ("auto_delete", wish.auto_delete, self.auto_delete),
+        ):
+            if received != current:
+                shown = (f"'{str(received).lower()}'", f"'{str(current).lower()}'")
+                raise refusals.inequivalent(argument, "queue", self.name, self.vhost, *shown)
+        if wish.exclusive != self.exclusive:
+            raise refusals.locked(self.name, self.vhost)
+        given, held = wish.arguments, self.arguments
+        for argument in _COMPARED:
+            default = "classic" if argument == "x-queue-type" else None
+            value, other = given.get(argument, default), held.get(argument, default)
+            if value != other or (value is None and argument in given):
+                shown = (refusals.shown(value, other), refusals.shown(other, value))
+                raise refusals.inequivalent(argument, "queue", self.name, self.vhost, *shown)
+
+    # -- what the cursor tells its owner --------------------------------------------------------------------------
+
+    def dead_letter(self, delivery: Delivery, reason: str) -> None:
+        self._events.dead_letter(self, delivery, reason)
+
+    def unused(self) -> None:
+        self._events.unused(self)
+
+    def expired(self) -> None:
+        self._events.expired(self)
+
+    def gone(self) -> None:
+        self._events.gone(self)
