@@ -1,6 +1,7 @@
 """The version of this package, without the cost of reading installed metadata. A test keeps it equal to pyproject's."""
 
 VERSION = "0.1.0"
+BEHAVES_LIKE = "3.10.8"  # RabbitMQ's version whose behaviour its clients, and its definitions, find here
 
 
 def install_command(extras: str) -> str:

@@ -12,14 +12,13 @@ from typing import cast
 
 from trunkline.broker.messaging.messaging import Messaging
 from trunkline.broker.messaging.queue import QueueDeclaration
+from trunkline.broker.messaging.queue_arguments import STREAM, read_settings
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.arguments import from_json, to_json
 from trunkline.broker.state.topology import settled
 from trunkline.broker.state.virtual_host import PREDECLARED, ExchangeInfo, VirtualHost
-from trunkline.protocols.amqp.handshake import BEHAVES_LIKE
-from trunkline.protocols.amqp.queue_arguments import STREAM, read_settings
 from trunkline.security.users import SHA256, InvalidAccount, Permission, User
-from trunkline.version import VERSION
+from trunkline.version import BEHAVES_LIKE, VERSION
 
 Json = dict[str, object]
 _LEFT_OUT = ("policies", "operator_policies", "parameters", "global_parameters", "topic_permissions")

@@ -22,14 +22,13 @@ from trunkline.protocols.amqp.frames import MIN_FRAME_MAX_BYTES
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.methods import ConnectionStart, ConnectionTune, ConnectionTuneOk
 from trunkline.protocols.amqp.values import FieldValue, decode_table
-from trunkline.version import VERSION
+from trunkline.version import BEHAVES_LIKE, VERSION
 
 MECHANISMS = ("PLAIN", "AMQPLAIN")
 # Clients decide by product and version what methods mean: kombu takes basic.qos for RabbitMQ's only if the product is
 # called so, and a Celery worker then stalls once as many tasks wait for their ETA as it may prefetch. So these two say
 # whose behaviour we follow, and `information` and `trunkline_version` who we are.
 PRODUCT = "RabbitMQ"
-BEHAVES_LIKE = "3.10.8"
 CAPABILITIES: dict[str, FieldValue] = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,

@@ -32,6 +32,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, cast
 
+from trunkline.broker.messaging.argument_checks import MAX_EXPIRY_MS
 from trunkline.broker.messaging.dead_letters import (
     BLIND_COPIES_HEADER,
     COPIES_HEADER,
@@ -46,7 +47,6 @@ from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import type_name
 from trunkline.log.records import decode_headers, encode_headers
 from trunkline.protocols.amqp import properties as flag
-from trunkline.protocols.amqp.argument_checks import MAX_EXPIRY_MS
 from trunkline.protocols.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, FrameError
 from trunkline.protocols.amqp.values import (
     FieldValue,

@@ -1,4 +1,4 @@
-"""The `x-` arguments of queue.declare as queue settings, and those of basic.consume, checked as RabbitMQ checks them.
+"""The `x-` arguments of a queue as its settings, and those of its consumers, checked as RabbitMQ checks them.
 
 | argument | meaning here |
 |---|---|
@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from trunkline.broker.messaging import argument_checks as must_be
+from trunkline.broker.messaging.argument_checks import MAX_EXPIRY_MS, Arguments, Checks, check, refused
 from trunkline.broker.messaging.refusals import precondition, type_name
 from trunkline.cursors.queue.settings import MAX_PRIORITY, Overflow, QueueSettings
-from trunkline.protocols.amqp import argument_checks as must_be
-from trunkline.protocols.amqp.argument_checks import MAX_EXPIRY_MS, Arguments, Checks, check, refused
 
 STREAM: Final = "stream"
 _CLASSIC: Final = "classic"
