@@ -34,6 +34,7 @@ from trunkline.log.errors import TopicExists, UnknownTopicOrPartition
 from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
+    from trunkline.broker.administration.administration import Administration
     from trunkline.broker.messaging.messaging import Messaging
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ _READ_BYTES = 1024 * 1024
 
 class BrokerCore:
     messaging: Messaging  # where there is one: see above
+    administration: Administration  # likewise
 
     def __init__(
         self,
@@ -108,9 +110,11 @@ class BrokerCore:
         self.complaints.close()
 
     def _make_messaging(self) -> None:
+        from trunkline.broker.administration.administration import Administration
         from trunkline.broker.messaging.messaging import Messaging
 
         self.messaging = Messaging(self.store, self.clock, self.turn, self.transactions, self.groups)
+        self.administration = Administration(self.messaging)
         self._has_messaging = True
 
     def _input_let_go(self, holder: Holder, held_bytes: int) -> None:

@@ -13,7 +13,6 @@ from trunkline.log.store import TopicPartition
 from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_properties, encode_publish
-from trunkline.protocols.amqp.definitions import import_definitions
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.management import ADDRESS
 from trunkline.protocols.amqp.values import FieldValue
@@ -234,7 +233,7 @@ def test_definitions_leave_out_streams_and_say_so(tmp_path: Path) -> None:
             "queues": [queue("q", "classic"), queue("s", "stream")],
             "bindings": [binding("q"), binding("s")],
         }
-        done = await import_definitions(started.service.messaging, document)
+        done = await started.core.administration.import_definitions(document)
         assert done["left_out"] == {"streams": 1}
         imported = done["imported"]
         assert isinstance(imported, dict)

@@ -28,7 +28,7 @@ class Service:
         self.topology = messaging.topology
         self.vhosts = messaging.topology.vhosts
         self.accounts = messaging.topology.accounts
-        self.management = Management(messaging)
+        self.management = Management(broker.administration)
         self.cluster_name = broker.cluster_id
         self.replies: dict[str, Channel] = {}  # direct reply-to: address to the channel that waits there
         self._envelopes: dict[str, Envelopes] = {}
