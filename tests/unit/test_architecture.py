@@ -56,6 +56,59 @@ def test_rooms_on_one_floor_do_not_import_each_other() -> None:
             assert not any(name.startswith(others) for name in imports_of(path)), path
 
 
+# What protocols may know of the broker: the façade, and what its operations take and give. The list only gets shorter.
+DOORS = frozenset(
+    {
+        "administration.administration",  # the façade's: asked by managements
+        "complaints",
+        "core",  # the façade
+        "guard",
+        "messaging.argument_checks",
+        "messaging.dead_letters",
+        "messaging.mapping",
+        "messaging.messaging",
+        "messaging.publishing",
+        "messaging.queue",
+        "messaging.queue_arguments",
+        "messaging.refusals",
+        "state.retained",
+        "state.topology",
+        "state.virtual_host",
+        "state_topic",
+        "transactions.errors",
+        "transactions.listing",
+        "transactions.state",
+    }
+)
+# Who goes past the façade to the store: fetches, which read it in a loop of their own, and MQTT's places in the log.
+PAST_THE_BROKER = frozenset({"kafka/handlers/fetch.py", "mqtt/server.py", "mqtt/sources.py"})
+
+
+def broker_modules_known_to(path: Path) -> set[str]:
+    known: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[:2] == ["trunkline", "broker"]:
+            module = SOURCE.parent / Path(*str(node.module).split("."))
+            names = [f"{node.module}.{name.name}" for name in node.names] if module.is_dir() else [str(node.module)]
+            known.update(name.removeprefix("trunkline.broker.") for name in names)
+    return known
+
+
+def test_protocols_know_the_broker_by_its_doors() -> None:
+    found = {name for path in modules_of("protocols") for name in broker_modules_known_to(path)}
+    assert found - DOORS == set(), "protocols call the broker, and nothing behind it"
+    assert DOORS - found == set(), "nobody needs these any more: take them off the list"
+
+
+def test_protocols_ask_the_broker_and_not_its_store() -> None:
+    found: set[str] = set()
+    for path in modules_of("protocols"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr == "store" and "broker" in ast.unparse(node.value):
+                found.add(str(path.relative_to(SOURCE / "protocols")))
+    assert found == PAST_THE_BROKER
+
+
 def test_nothing_above_the_store_knows_about_files() -> None:
     for room in ROOMS[1:]:
         for path in modules_of(room):

@@ -14,13 +14,13 @@ import base64
 import json
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from trunkline.broker import guard
 from trunkline.broker.complaints import Complaints
-from trunkline.broker.guard import Operation
+from trunkline.broker.guard import Operation, TrimForbidden
 from trunkline.broker.limits import BrokerSettings
 from trunkline.broker.space import Space
 from trunkline.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
@@ -30,12 +30,13 @@ from trunkline.clock import Clock, SystemClock
 from trunkline.cursors.stream import GroupCoordinator, GroupLimits
 from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
 from trunkline.log.config import TopicConfig
-from trunkline.log.errors import TopicExists, UnknownTopicOrPartition
-from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
+from trunkline.log.errors import OffsetOutOfRange, TopicExists, UnknownTopicOrPartition
+from trunkline.log.store import Durability, LogDirectory, LogStore, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
     from trunkline.broker.administration.administration import Administration
     from trunkline.broker.messaging.messaging import Messaging
+    from trunkline.security.users import Accounts
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ _READ_BYTES = 1024 * 1024
 class BrokerCore:
     messaging: Messaging  # where there is one: see above
     administration: Administration  # likewise
+    accounts: Accounts  # likewise
 
     def __init__(
         self,
@@ -71,6 +73,11 @@ class BrokerCore:
         self.transactions = TransactionCoordinator(store, self.groups, self.clock, limits=transaction_limits)
         self.turn = Turn()
         self.space = Space(store, min_free_bytes=self.limits.min_free_bytes)
+        # The log as clients look at it. Bound here, so that what is asked for in every request is no call more.
+        self.topics, self.topic, self.topic_by_id = store.topics, store.topic, store.topic_by_id
+        self.bounds, self.append = store.bounds, store.append
+        self.offset_for_time, self.max_timestamp = store.offset_for_time, store.max_timestamp
+        self.producers = store.producers
         self._has_messaging = False
         if with_messaging:
             self._make_messaging()
@@ -115,6 +122,7 @@ class BrokerCore:
 
         self.messaging = Messaging(self.store, self.clock, self.turn, self.transactions, self.groups)
         self.administration = Administration(self.messaging)
+        self.accounts = self.messaging.topology.accounts
         self._has_messaging = True
 
     def _input_let_go(self, holder: Holder, held_bytes: int) -> None:
@@ -170,6 +178,28 @@ class BrokerCore:
             info = await self.store.grow_topic(name, partitions)
         self.groups.topics_changed()
         return info
+
+    async def trim(self, tp: TopicPartition, before_offset: int) -> int:
+        """Remove the records before an offset, -1 for all; returns where the partition begins then."""
+        guard.check(Operation.TRIM, tp.topic)
+        if before_offset < -1:
+            raise OffsetOutOfRange(f"{tp}: offset {before_offset}")
+        info = self.store.topic(tp.topic)
+        if info is not None and not info.config.deleted:
+            raise TrimForbidden(tp.topic)
+        return await self.store.trim(tp, before_offset)
+
+    async def end_transaction_of(
+        self, tp: TopicPartition, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int
+    ) -> None:
+        """End what a producer has open in one partition, past the coordinator: an operator's remedy."""
+        guard.check(Operation.WRITE, tp.topic)
+        await self.store.append_marker(
+            tp, producer_id, producer_epoch, commit=commit, coordinator_epoch=coordinator_epoch
+        )
+
+    async def directories(self) -> Sequence[LogDirectory]:
+        return await self.store.directories()
 
     # -- identity ------------------------------------------------------------------------------------------------
 

@@ -59,6 +59,15 @@ class TopicForbidden(LogError):
         self.name = "TOPIC_AUTHORIZATION_FAILED" if looking else "INVALID_TOPIC_EXCEPTION"
 
 
+class TrimForbidden(LogError):
+    """Records of a topic that is only compacted are not removed from its front. `name` is Kafka's."""
+
+    name = "POLICY_VIOLATION"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic} is only compacted: its records cannot be removed from the front")
+
+
 def refused(operation: Operation, *, administrator: bool = False) -> frozenset[str]:
     """The topics that this operation is refused for; for callers that look at many topics in one request."""
     if operation not in _LOOKING:

@@ -27,7 +27,7 @@ class Service:
         self.queues = messaging.queues
         self.topology = messaging.topology
         self.vhosts = messaging.topology.vhosts
-        self.accounts = messaging.topology.accounts
+        self.accounts = broker.accounts
         self.management = Management(broker.administration)
         self.cluster_name = broker.cluster_id
         self.replies: dict[str, Channel] = {}  # direct reply-to: address to the channel that waits there

@@ -72,7 +72,7 @@ class MqttServer:
             self.retained,
             SessionJournal(broker.store, broker.clock),
             ExchangeBindings(broker.messaging),
-            Access(broker.messaging.topology.accounts, anonymous=anonymous),
+            Access(broker.accounts, anonymous=anonymous),
             broker.complaints,
         )
         self.sessions = Sessions(self.hub)

@@ -137,7 +137,7 @@ async def describe_cluster(context: Context, request: DescribeClusterRequest) ->
 async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     wanted = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
     response = DescribeLogDirsResponse()
-    for directory in await context.broker.store.directories():
+    for directory in await context.broker.directories():
         result = DescribeLogDirsResult(
             log_dir=directory.path, total_bytes=directory.total_bytes, usable_bytes=directory.usable_bytes
         )
@@ -153,7 +153,7 @@ async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -
 
 async def alter_replica_log_dirs(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """There is one directory, in which every partition is already."""
-    known = {directory.path for directory in await context.broker.store.directories()}
+    known = {directory.path for directory in await context.broker.directories()}
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for directory in request.dirs:
         for topic in directory.topics:
@@ -176,7 +176,7 @@ async def describe_producers(context: Context, request: DescribeProducersRequest
             answer.partitions.append(result)
             try:
                 guard.check(Operation.READ, topic.name)
-                states = await context.broker.store.producers(TopicPartition(topic.name, index))
+                states = await context.broker.producers(TopicPartition(topic.name, index))
             except LogError as error:
                 result.error_code, result.error_message = code_of(error), str(error)
                 continue
@@ -213,7 +213,7 @@ async def describe_quorum(context: Context, request: DescribeQuorumRequest) -> D
                 found.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 found.error_message = "This server does not host this topic-partition."
                 continue
-            end, now_ms = broker.store.bounds(TOPOLOGY).high_watermark, broker.clock.wall_ms()
+            end, now_ms = broker.bounds(TOPOLOGY).high_watermark, broker.clock.wall_ms()
             found.leader_id, found.leader_epoch, found.high_watermark = node_id, _QUORUM_EPOCH, end
             found.current_voters = [
                 ReplicaState(
@@ -264,7 +264,7 @@ def _feature_objection(context: Context, update: FeatureUpdateKey) -> tuple[Erro
 async def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """The one replica is the leader already."""
     response = ElectLeadersResponse()
-    topics = context.broker.store.topics()
+    topics = context.broker.topics()
     if request.topic_partitions is None:
         return response
     for topic in request.topic_partitions:
@@ -307,7 +307,7 @@ async def alter_partition_reassignments(
 
 
 def _hosts(context: Context, topic: str, partition: int) -> bool:
-    info = context.broker.store.topic(topic)
+    info = context.broker.topic(topic)
     return info is not None and 0 <= partition < info.partitions
 
 

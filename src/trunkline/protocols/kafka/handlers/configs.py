@@ -125,7 +125,7 @@ async def _entries(
         return [_topic_entry(config, setting, synonyms=synonyms) for setting in SETTINGS.values()]
     if resource.resource_type == BROKER:
         _check_broker(context, resource.resource_name)
-        directories = [directory.path for directory in await context.broker.store.directories()]
+        directories = [directory.path for directory in await context.broker.directories()]
         return list(_broker_entries(context, directories))
     if resource.resource_type == BROKER_LOGGER:
         return logger_entries(context, resource.resource_name)
@@ -229,7 +229,7 @@ def _hours(duration_ms: int) -> int:
 
 
 def _topic(context: Context, name: str) -> TopicInfo:
-    info = context.broker.store.topic(name)
+    info = context.broker.topic(name)
     if info is None:
         raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
     return info
@@ -361,7 +361,7 @@ async def list_config_resources(context: Context, request: ListConfigResourcesRe
         private = guard.refused(Operation.DESCRIBE)
         response.config_resources += [
             ConfigResource(resource_name=name, resource_type=TOPIC)
-            for name in context.broker.store.topics()
+            for name in context.broker.topics()
             if name not in private
         ]
     response.config_resources += [

@@ -266,7 +266,7 @@ def _assignment(context: Context, partitions: Iterable[tuple[UUID, int]]) -> cgd
     for topic_id, partition in sorted(partitions):
         topic = topics.get(topic_id)
         if topic is None:
-            info = context.broker.store.topic_by_id(topic_id)
+            info = context.broker.topic_by_id(topic_id)
             topic = topics[topic_id] = cgd.TopicPartitions(
                 topic_id=topic_id, topic_name="" if info is None else info.name
             )
@@ -345,7 +345,7 @@ def _names(context: Context, topics: Sequence[OffsetCommitRequestTopic | OffsetF
     """The topics' names; None for an id that no topic has."""
     if context.version < _BY_ID_VERSION:
         return [topic.name for topic in topics]
-    found = (context.broker.store.topic_by_id(topic.topic_id) for topic in topics)
+    found = (context.broker.topic_by_id(topic.topic_id) for topic in topics)
     return [None if info is None else info.name for info in found]
 
 
@@ -472,7 +472,7 @@ def _fetch_group(context: Context, asked: OffsetFetchRequestGroup, *, require_st
     for tp, offset in found.items():
         answer = topics.get(tp.topic)
         if answer is None:
-            info = context.broker.store.topic(tp.topic)
+            info = context.broker.topic(tp.topic)
             answer = topics[tp.topic] = OffsetFetchResponseTopics(
                 name=tp.topic, topic_id=_NO_ID if info is None else info.id
             )

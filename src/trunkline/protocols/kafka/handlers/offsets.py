@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trunkline.broker import guard
 from trunkline.broker.guard import Operation
-from trunkline.log.errors import LogError, OffsetOutOfRange
+from trunkline.log.errors import LogError
 from trunkline.log.store import OffsetAndTimestamp, TopicPartition
 from trunkline.protocols.kafka.context import Context
 from trunkline.protocols.kafka.errors import ErrorCode, code_of
@@ -59,8 +59,8 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
 
 
 async def _find(context: Context, tp: TopicPartition, timestamp: int, *, committed: bool) -> OffsetAndTimestamp | None:
-    store = context.broker.store
-    bounds = store.bounds(tp)
+    broker = context.broker
+    bounds = broker.bounds(tp)
     end = bounds.last_stable_offset if committed else bounds.high_watermark
     if timestamp == LATEST:
         return OffsetAndTimestamp(end, -1)
@@ -69,9 +69,9 @@ async def _find(context: Context, tp: TopicPartition, timestamp: int, *, committ
     if timestamp == LATEST_TIERED:
         return None  # nothing is ever moved to another tier
     if timestamp == MAX_TIMESTAMP:
-        found = await store.max_timestamp(tp)
+        found = await broker.max_timestamp(tp)
     else:
-        found = await store.offset_for_time(tp, timestamp)
+        found = await broker.offset_for_time(tp, timestamp)
     return None if found is None or found.offset >= end else found
 
 
@@ -85,7 +85,7 @@ def _fill(
     if context.version == 0:
         result.old_style_offsets = [] if found is None else [found.offset]
         if part.timestamp == LATEST and found is not None and part.max_num_offsets > 1:
-            start = context.broker.store.bounds(tp).log_start_offset
+            start = context.broker.bounds(tp).log_start_offset
             if start != found.offset:
                 result.old_style_offsets.append(start)
     elif found is None:
@@ -105,14 +105,7 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
             answer.partitions.append(result)
             tp = TopicPartition(topic.name, part.partition_index)
             try:
-                guard.check(Operation.TRIM, topic.name)
-                if part.offset < -1:
-                    raise OffsetOutOfRange(f"{tp}: offset {part.offset}")
-                info = context.broker.store.topic(topic.name)
-                if info is not None and not info.config.deleted:
-                    result.error_code = ErrorCode.POLICY_VIOLATION
-                    continue
-                result.low_watermark = await context.broker.store.trim(tp, part.offset)
+                result.low_watermark = await context.broker.trim(tp, part.offset)
             except LogError as error:
                 result.error_code = code_of(error)
     return response
@@ -131,7 +124,7 @@ async def offset_for_leader_epoch(
             answer.partitions.append(result)
             try:
                 guard.check(Operation.DESCRIBE, topic.topic)
-                bounds = context.broker.store.bounds(TopicPartition(topic.topic, part.partition))
+                bounds = context.broker.bounds(TopicPartition(topic.topic, part.partition))
             except LogError as error:
                 result.error_code = code_of(error)
                 continue

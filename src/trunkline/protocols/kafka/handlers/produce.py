@@ -75,7 +75,7 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
                 records = _batch(context, request, part)
                 if transactional_id is not None:
                     _check_transaction(context, tp, records, refused)
-                ticket = context.broker.store.append(tp, records, durability, foreign=True)
+                ticket = context.broker.append(tp, records, durability, foreign=True)
                 if ticket.done():
                     _fill(result, ticket.result())
                 else:
@@ -121,7 +121,7 @@ async def _join_transaction(context: Context, request: ProduceRequest, transacti
 def _topic_name(context: Context, topic: TopicProduceData) -> str | None:
     if context.version < 13:
         return topic.name
-    info = context.broker.store.topic_by_id(topic.topic_id)
+    info = context.broker.topic_by_id(topic.topic_id)
     return None if info is None else info.name
 
 

@@ -75,9 +75,7 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     if request.topics is None or (context.version == 0 and not request.topics):
         private = guard.refused(Operation.DESCRIBE)
-        response.topics = [
-            _described(context, info) for name, info in broker.store.topics().items() if name not in private
-        ]
+        response.topics = [_described(context, info) for name, info in broker.topics().items() if name not in private]
     else:
         create = request.allow_auto_topic_creation or context.version < 4
         response.topics = [await _asked(context, topic, create=create) for topic in request.topics]
@@ -88,19 +86,19 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
 
 
 async def _asked(context: Context, topic: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
-    store = context.broker.store
+    broker = context.broker
     name = topic.name
     if topic.topic_id.int:
         name = None  # the Java client sends an empty name beside an id
     try:
         if name is None:
-            info = store.topic_by_id(topic.topic_id)
+            info = broker.topic_by_id(topic.topic_id)
             if info is None:
                 raise UnknownTopicId(str(topic.topic_id))
             guard.check(Operation.DESCRIBE, info.name)
             return _described(context, info)
         guard.check(Operation.DESCRIBE, name)
-        info = store.topic(name)
+        info = broker.topic(name)
         if info is None:
             if not create:
                 check_topic_name(name)
@@ -135,10 +133,10 @@ async def describe_topic_partitions(
     context: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Topics in the order of their names, at most so many partitions at once; the cursor says where to go on."""
-    store = context.broker.store
+    broker = context.broker
     node = [context.broker.settings.node_id]
     private = guard.refused(Operation.DESCRIBE)
-    names = sorted({topic.name for topic in request.topics} or store.topics().keys() - private)
+    names = sorted({topic.name for topic in request.topics} or broker.topics().keys() - private)
     first_partition = 0
     if request.cursor is not None:
         cursor = request.cursor
@@ -147,7 +145,7 @@ async def describe_topic_partitions(
     left = max(1, min(request.response_partition_limit, _MAX_DESCRIBED_PARTITIONS))
     response = DescribeTopicPartitionsResponse()
     for name in names:
-        info = store.topic(name)
+        info = broker.topic(name)
         answer = DescribeTopicPartitionsResponseTopic(name=name)
         if info is None or name in private:
             answer.error_code = (
@@ -216,7 +214,7 @@ async def _create(
         overrides[setting.name] = setting.value
     config = TopicConfig(overrides)
     if validate_only:
-        if broker.store.topic(topic.name) is not None:
+        if broker.topic(topic.name) is not None:
             raise TopicExists(f"Topic '{topic.name}' already exists.")
     else:
         info = await broker.create_topic(topic.name, partitions, overrides)
@@ -258,7 +256,7 @@ def _checked_partitions(context: Context, topic: CreatableTopic) -> int:
 
 
 async def delete_topics(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    store = context.broker.store
+    broker = context.broker
     response = DeleteTopicsResponse()
     asked: list[tuple[str | None, UUID]] = [(name, _NO_ID) for name in request.topic_names]
     asked += [(topic.name, topic.topic_id) for topic in request.topics]
@@ -267,11 +265,11 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
         response.responses.append(result)
         try:
             if name is None:
-                info = store.topic_by_id(topic_id)
+                info = broker.topic_by_id(topic_id)
                 if info is None:
                     raise UnknownTopicId(f"no topic has the id {topic_id}")
             else:
-                info = store.topic(name)
+                info = broker.topic(name)
                 if info is None:
                     raise UnknownTopicOrPartition("This server does not host this topic-partition.")
             result.name, result.topic_id = info.name, info.id
@@ -298,7 +296,7 @@ async def create_partitions(context: Context, request: CreatePartitionsRequest) 
 
 async def _grow(context: Context, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
     broker = context.broker
-    info = broker.store.topic(topic.name)
+    info = broker.topic(topic.name)
     if info is None:
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")
     broker.check_growth(info.name)

@@ -237,8 +237,7 @@ async def write_txn_markers(context: Context, request: WriteTxnMarkersRequest) -
             for index in topic.partition_indexes:
                 code = ErrorCode.NONE
                 try:
-                    guard.check(Operation.WRITE, topic.name)
-                    await context.broker.store.append_marker(
+                    await context.broker.end_transaction_of(
                         TopicPartition(topic.name, index),
                         marker.producer_id,
                         marker.producer_epoch,
