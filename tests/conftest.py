@@ -4,6 +4,9 @@
 Kafka that the run starts, `--against rabbitmq` those for AMQP on a RabbitMQ, `--against HOST:PORT` on a broker that is
 already up. The same tests must pass on all of them; what the other answers differently is marked `ours_only` with the
 reason.
+
+`--store late` runs the tests of cursors and sessions, and every server that the integration tests start, over a store that
+answers late (see `late_log`). The contract suite runs over every store; `--store` names one of them for it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import stores
 
 # How long an example takes says something about the machine, not about the promise: no deadlines.
 settings.register_profile("trunkline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,14 +36,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="BROKER",
         help="what the integration tests talk to: trunkline; kafka or rabbitmq (started by the run); or HOST:PORT (already up)",
     )
+    parser.addoption(
+        "--store",
+        choices=stores.STORES,
+        help="what the log is kept in: memory, embedded, or late (a store that answers late, before what the tests choose)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ours_only(reason): promises that the peer does not make, or makes differently")
+    stores.choose(config.getoption("--store"))
     against = config.getoption("--against")
     if against in {"kafka", "rabbitmq"} and config.getoption("numprocesses", None):
         raise pytest.UsageError(f"--against {against} starts one such broker per worker: run it without -n")
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+def pytest_report_header() -> str:
+    return f"late stores: {stores.SEED_VARIABLE}={stores.seed()}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

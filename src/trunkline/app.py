@@ -30,6 +30,7 @@ from trunkline.cursors.stream import GroupLimits
 from trunkline.log.decoding import DecodingLimits
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.limits import StoreLimits
+from trunkline.log.store import LogStore
 from trunkline.protocols.kafka.server import KafkaServer
 from trunkline.selector import new_event_loop
 
@@ -48,13 +49,19 @@ _COLLECT_EACH_OBJECTS = 20_000
 _SETTLE_S = 0.5
 # Kept free for what is opened for a moment: snapshots, checkpoints, directories, what the cleaner reads.
 _WORKING_FILES = 48
+StoreFactory = Callable[[Config, StoreLimits], LogStore]
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+
+
+def embedded_store(config: Config, limits: StoreLimits) -> LogStore:
+    return EmbeddedStore(config.data, defaults=config.topic, limits=limits)
 
 
 class Broker:
     """A real broker in this process: `async with Broker() as broker: connect to broker.bootstrap`.
 
     Without `data` it keeps its log in a temporary directory that goes away with it. Ports default to free ones.
+    `store` makes the store that it runs on, of its settings and limits; the embedded one unless told.
     """
 
     def __init__(
@@ -68,6 +75,7 @@ class Broker:
         mqtt_ws_port: int | None = 0,
         topic: Mapping[str, str] | None = None,
         config: Config | None = None,
+        store: StoreFactory | None = None,
     ) -> None:
         if config is None:
             config = Config(
@@ -87,6 +95,7 @@ class Broker:
             self._temporary = Path(tempfile.mkdtemp(prefix="trunkline-"))
             config = replace(config, data=self._temporary)
         self.config = config
+        self._new_store = embedded_store if store is None else store
         self._addresses: dict[str, str] = {}
         self._core: BrokerCore | None = None
         self._kafka: KafkaServer | None = None
@@ -94,8 +103,8 @@ class Broker:
         self._mqtt: MqttServer | None = None
 
     @classmethod
-    def from_config(cls, config: Config) -> Self:
-        return cls(config.data, config=config)
+    def from_config(cls, config: Config, store: StoreFactory | None = None) -> Self:
+        return cls(config.data, config=config, store=store)
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -122,9 +131,8 @@ class Broker:
             io_uring=config.io_uring,
         )
         settings = _settings(config, max_open_connections=_room_for_connections(limits))
-        store = EmbeddedStore(config.data, defaults=config.topic, limits=limits)
         core = BrokerCore(
-            store,
+            self._new_store(config, limits),
             settings=settings,
             group_limits=_group_limits(config),
             transaction_limits=TransactionLimits(max_timeout_ms=config.transaction_max_timeout_ms),
@@ -239,21 +247,28 @@ def run(
         loop.close()
 
 
-def serve(config: Config, announce: Callable[[Mapping[str, str]], None] | None = None) -> int:
+def serve(
+    config: Config,
+    announce: Callable[[Mapping[str, str]], None] | None = None,
+    *,
+    store: StoreFactory | None = None,
+) -> int:
     """Run until SIGINT or SIGTERM. `announce` is called once every listener accepts."""
     _allow_many_files()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(config, announce))
+        runner.run(_serve(config, announce, store))
     return 0
 
 
-async def _serve(config: Config, announce: Callable[[Mapping[str, str]], None] | None) -> None:
+async def _serve(
+    config: Config, announce: Callable[[Mapping[str, str]], None] | None, store: StoreFactory | None
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, stop.set)
     gc.set_threshold(_COLLECT_EACH_OBJECTS, 20, 20)
-    async with Broker.from_config(config) as broker:
+    async with Broker.from_config(config, store) as broker:
         if config.ready_file is not None:
             _write_ready_file(config.ready_file, broker.addresses)
         if announce is not None:

@@ -63,6 +63,16 @@ async def put(store: LogStore, *values: bytes, tp: TopicPartition = TP) -> Appen
     return await store.append(tp, batch(*values), Durability.DISK)
 
 
+async def noticed(store: LogStore, condition: Callable[[], bool], tp: TopicPartition = TP) -> None:
+    """Wait until the partition is seen as it is: what others do to it, and how far it is stable, is noticed in time."""
+    changed = asyncio.Event()
+    store.watch(tp, changed.set)
+    while not condition():
+        await asyncio.wait_for(changed.wait(), 10)
+        changed.clear()
+    store.unwatch(tp, changed.set)
+
+
 async def seen(
     store: LogStore, tp: TopicPartition = TP, *, start: int | None = None, max_bytes: int = 1 << 20, committed: bool = False
 ) -> list[Record]:  # fmt: skip

@@ -20,6 +20,7 @@ from trunkline.log.errors import (
     UnknownTopicOrPartition,
 )
 from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.ticket import Ticket
 
 
 @pytest.mark.parametrize("durability", list(Durability))
@@ -42,6 +43,42 @@ def test_appends_that_nobody_waited_for_stand_in_the_order_of_the_calls(make_sto
         places = [(await ticket).base_offset for ticket in tickets]
         assert places == list(range(50))
         assert values(await seen(store)) == sent
+
+    run(make_store, scenario)
+
+
+def test_the_place_is_told_before_the_ticket_completes_and_the_bounds_know_it(make_store: MakeStore) -> None:
+    async def scenario(store: LogStore) -> None:
+        told: list[tuple[int, bool]] = []
+
+        def placed(ticket: Ticket) -> None:
+            assert ticket.place is not None
+            told.append((ticket.place.base_offset, store.bounds(TP).high_watermark > ticket.place.last_offset))
+
+        tickets = [store.append(TP, batch(b"%d" % number), Durability.DISK) for number in range(20)]
+        for ticket in tickets:
+            ticket.when_placed(placed)
+        for number, ticket in enumerate(tickets):
+            assert await ticket == ticket.place
+            assert len(told) > number
+        assert told == [(number, True) for number in range(20)]
+
+    run(make_store, scenario)
+
+
+def test_a_refused_append_has_no_place(make_store: MakeStore) -> None:
+    async def scenario(store: LogStore) -> None:
+        async def refused() -> None:
+            ticket = store.append(TP, batch(b"x")[:-1])
+            ticket.when_placed(asked.append)
+            await ticket
+
+        asked: list[Ticket] = []
+        with pytest.raises(CorruptBatch):
+            await refused()
+        await put(store, b"next")
+        assert [ticket.place for ticket in asked] in ([], [None])
+        assert values(await seen(store)) == [b"next"]
 
     run(make_store, scenario)
 

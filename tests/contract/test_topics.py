@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.contract.conftest import MakeStore
-from tests.contract.scenario import TP, batch, put, run, seen, values
+from tests.contract.scenario import TP, batch, noticed, put, run, seen, values
 from trunkline.log.errors import (
     InvalidConfig,
     InvalidPartitionCount,
@@ -106,10 +106,11 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(make_store: MakeStore) -> 
         old = store.topic("t")
         assert old is not None
         await put(store, b"old")
-        woken: list[str] = []
-        store.watch(TP, lambda: woken.append("deleted"))
+        await noticed(store, lambda: store.bounds(TP).last_stable_offset == 1)
+        woken = asyncio.Event()
+        store.watch(TP, woken.set)
         await store.delete_topic("t")
-        assert woken
+        await asyncio.wait_for(woken.wait(), 10)
         assert store.topic("t") is None
         assert store.topic_by_id(old.id) is None
         with pytest.raises(UnknownTopicOrPartition):

@@ -1,8 +1,9 @@
 """A broker that the tests start, stop, kill and start again.
 
-`new_server` gives the kind that `--against` names. `ServerProcess` is our own `python -m trunkline serve` in a process of its own. The first start takes a free port; later
-starts keep it, so that clients find the broker again. The server's output goes to `server.log` beside the data
-directory, and its last lines are part of the error when it does not come up.
+`new_server` gives the kind that `--against` names. `ServerProcess` is our own `python -m trunkline serve` in a process of its
+own, over a store that answers late if `--store` says so. The first start takes a free port; later starts keep it, so that
+clients find the broker again. The server's output goes to `server.log` beside the data directory, and its last lines are part
+of the error when it does not come up.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
+from tests import stores
 from tests.integration.waiting import wait_until
 
 START_SECONDS = 30.0
@@ -44,6 +46,7 @@ APACHE_HEAP = "512m"
 # What our server listens for beside Kafka. As environment variables, these are no error where they are no setting.
 LASTING_PORTS = (10_000, 32_000)
 OTHER_LISTENERS = ("amqp", "mqtt", "mqtt-ws")
+_REPOSITORY = Path(__file__).parents[2]
 _CHANCE = random.SystemRandom()  # property tests seed the common one, alike in all workers
 
 
@@ -134,7 +137,9 @@ class ServerProcess:
     def start(self) -> ServerProcess:
         assert self._process is None, "the broker is already running"
         self._ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "trunkline", "serve", "--data", str(self.data), "--host", self.host]
+        late = stores.is_late()
+        program = ["tests.late_serve"] if late else ["trunkline", "serve"]
+        command = [sys.executable, "-m", *program, "--data", str(self.data), "--host", self.host]
         command += ["--kafka-port", str(self._port), "--ready-file", str(self._ready)]
         if self._open_files is not None:
             command = ["sh", "-c", f'ulimit -n {self._open_files} && exec "$0" "$@"', *command]
@@ -142,7 +147,9 @@ class ServerProcess:
             f"TRUNKLINE_{name.upper().replace('-', '_')}_PORT": str(port) for name, port in self._other_ports.items()
         }
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env={**ports, **self._environment})
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**ports, **self._environment}, cwd=_REPOSITORY if late else None
+            )
         try:
             wait_until(self._is_ready, START_SECONDS, "the server's ready file")
         except AssertionError as error:

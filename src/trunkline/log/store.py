@@ -6,11 +6,16 @@ for byte. Everything above speaks to this interface alone and knows nothing of f
 What every store promises:
 
 - `append` returns a ticket. The batch has its place when the ticket says so, and the ticket completes when the durability
-  that was asked for is reached. Nobody need wait before appending again: the order of the calls is the order in the log.
-- A record is readable as soon as it is appended (`Durability.OS`), and stays readable at its offset until retention,
-  compaction or `trim` removes it. Offsets never go back and are never given twice.
+  that was asked for is reached. Nobody need wait before appending again: the order of the calls is the order in the log, and
+  their places are told in that order. Others may append in between.
+- `bounds` is what this process has seen of a partition. It covers what stood there when the store was started, every place
+  that a ticket told and every read; what others did, and how far the log is stable, may be noticed later. It never goes back.
+- A record is readable once its append has completed (`Durability.OS`), and stays readable at its offset until retention,
+  compaction or `trim` removes it. Offsets never go back and are never given twice. A read may return less than what is there,
+  but not nothing where there is something.
 - `watch` callbacks run on the event loop, after every change that can turn a waiting read into a result: an append, a
-  transaction marker, a trim, the topic's deletion. They must be quick and must not call back into the store.
+  transaction marker, a trim, the topic's deletion; some time after it, and `bounds` knows of it then. They must be quick and
+  must not call back into the store.
 - Every refusal is a `LogError`, raised at once or set on the ticket.
 """
 
