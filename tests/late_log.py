@@ -99,10 +99,12 @@ class LateLog(LogStore):
         finally:
             await self._pause()
 
-    async def rest(self) -> None:
-        """Wait until everything that was sent has been answered."""
+    async def rest(self) -> bool:
+        """Wait until everything that was sent has been answered; whether there was something."""
+        waited = self._under_way > 0
         while self._under_way:
             await self._at_rest.wait()
+        return waited
 
     # -- life --------------------------------------------------------------------------------------------------------
 

@@ -92,19 +92,24 @@ class AtomicPublication:
                 return True
             async with self._places:
                 name, identity = await self._take_identity()
-                await self._append_all(parts, name, identity)
+                ends = await self._append_all(parts, name, identity)
                 decided = True
                 self._idle[name] = await self._end(name, identity, commit=True)
         except (Refused, QueueGone, LogError, TransactionError):
             if decided or len(_left_of(parts)) == len(parts):
                 raise
             return False
-        for queue in parts:
-            await queue.cursor.catch_up()
+        for queue, end in ends.items():
+            await queue.cursor.catch_up(end)
         return True
 
-    async def _append_all(self, parts: dict[Queue, list[Message]], name: str, identity: ProducerIdentity) -> None:
-        """Append the parts in a transaction, to be seen once it is committed. If that fails, it is aborted."""
+    async def _append_all(
+        self, parts: dict[Queue, list[Message]], name: str, identity: ProducerIdentity
+    ) -> dict[Queue, int]:
+        """Append the parts in a transaction, to be seen once it is committed; returns where each ends.
+
+        If that fails, the transaction is aborted.
+        """
         by_partition = {TopicPartition(queue.cursor.topic, 0): messages for queue, messages in parts.items()}
         try:
             added = await self._transactions.add_partitions(
@@ -117,7 +122,8 @@ class AtomicPublication:
                 self._store.append(tp, self._batches(messages, identity), Durability.DISK)
                 for tp, messages in by_partition.items()
             ]
-            await asyncio.gather(*stored)
+            places = await asyncio.gather(*stored)
+            return {queue: place.last_offset + 1 for queue, place in zip(parts, places, strict=True)}
         except BaseException:
             await self._abort(name, identity)
             raise

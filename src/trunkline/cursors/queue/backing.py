@@ -1,8 +1,11 @@
 """The partition behind a queue: the queue's messages go in here, and its settled prefix is trimmed away.
 
-Appends. A durable queue writes at once. A queue that is not durable may write behind: messages get their offsets, consumers
-who wait for them get them, and at the end of the same turn they are written. Until then nobody else can append, because
-nothing else runs; `end` counts them already. If that write fails the offsets are void, and so the queue ends (`failed`).
+Appends. Messages have offsets when the ticket of their append says so: `placed` is called, at once if the store knows the
+place at once. Until then they are under way, and no cursor has them; the places of several come in the order of the appends.
+
+A queue on an ephemeral topic, which is this process's own memory, may write behind: messages get the offsets that follow the
+last place, consumers who wait for them get them, and at the end of the same turn they are written. Until then nobody else can
+append, because nothing else runs. If that write fails the offsets are void, and so the queue ends (`failed`).
 
 Trimming. When the settled prefix comes to about `trim_bytes`, the log is told; one trim at a time.
 
@@ -14,18 +17,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
 from trunkline.cursors.queue.message import Message
 from trunkline.cursors.queue.runtime import QueueRuntime
 from trunkline.cursors.queue.traits import encode_messages, messages_of
-from trunkline.log.errors import LogError
+from trunkline.log.errors import LogError, UnknownTopicOrPartition
 from trunkline.log.portions import read_portion
 from trunkline.log.store import Bounds, Durability, TopicInfo, TopicPartition
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Appended, Ticket
 
 _logger = logging.getLogger(__name__)
 
 _RECORD_BYTES = 24  # of a record in the log, beside its body
+
+
+class Placed(Protocol):
+    def __call__(self, base: int, messages: Sequence[Message], size: int, now_ms: int, /) -> None:
+        """These messages stand in the log from `base` on; they were appended at this time."""
+        ...
 
 
 class Backing:
@@ -34,7 +45,8 @@ class Backing:
         topic: TopicInfo,
         runtime: QueueRuntime,
         *,
-        durable: bool,
+        placed: Placed,
+        refused: Callable[[int], None],
         appended: Callable[[], None],
         failed: Callable[[], None],
     ) -> None:
@@ -42,24 +54,34 @@ class Backing:
         self._topic_id = topic.id
         self._runtime = runtime
         self._store = runtime.store
-        self._durable = durable
+        self._placed = placed
+        self._refused = refused
         self._appended = appended
         self._failed = failed
         self._writing = False
         self._closed = False
-        self._unwritten: list[tuple[Sequence[Message], int, int]] = []  # messages, their size, the time
+        self.under_way = 0  # messages that are appended and have no place yet
+        self.under_way_bytes = 0
+        self._last_under_way: Ticket | None = None
+        self._unwritten: list[tuple[int, Sequence[Message], int, int]] = []  # first offset, messages, size, time
         self._trimming = False
-        self._trimmed_to = self._store.bounds(self.tp).log_start_offset
+        bounds = self._store.bounds(self.tp)
+        self._trimmed_to = bounds.log_start_offset
+        # Where the next message will stand. None: only the ticket can tell.
+        self._next: int | None = bounds.high_watermark if topic.ephemeral else None
+        self._own = topic.ephemeral
         self._store.watch(self.tp, self._on_append, decodes=True)
 
     def _on_append(self) -> None:
         if not self._writing:
+            self._next = None
             self._appended()
 
     def close(self) -> None:
         """Take no notice of the log any more."""
         self._closed = True
         self._unwritten.clear()
+        self.under_way = self.under_way_bytes = 0
         self._store.unwatch(self.tp, self._on_append)
 
     @property
@@ -75,38 +97,74 @@ class Backing:
 
     def append(
         self, messages: Sequence[Message], size: int, now_ms: int, durability: Durability, known_end: int
-    ) -> tuple[int, asyncio.Future[Appended]]:
-        """Give messages their offsets; returns the first, and when they are stored as well as `durability` asks.
+    ) -> Ticket:
+        """Append messages; the ticket completes when they are stored as well as `durability` asks.
 
-        `known_end` is the end of the queue as its cursor knows it. When it is not the end of the log, because a transaction
-        is open or others appended, the cursor will look at the log: then nothing is written behind.
+        `known_end` is the end of the queue as its cursor knows it. When it is not where the messages will stand, because a
+        transaction is open or others appended, the cursor will look at the log: then nothing is written behind.
         """
-        base = self._store.bounds(self.tp).high_watermark
-        for earlier, _, _ in self._unwritten:
-            base += len(earlier)
-        if self._durable or base != known_end or not (self._unwritten or self._runtime.put_off(self._write_behind)):
+        base = self._next
+        if base is None or base != known_end or not (self._unwritten or self._runtime.put_off(self._write_behind)):
             self._write_behind()
-            return base, self._write(messages, size, now_ms, durability)
-        self._unwritten.append((messages, size, now_ms))
-        stored: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        stored.set_result(Appended(base, base + len(messages) - 1, -1, self._trimmed_to))
-        return base, stored
+            ticket = self._write(messages, size, now_ms, durability)
+            place = ticket.place
+            if place is not None:
+                self._placed(place.base_offset, messages, size, now_ms)
+            else:
+                self.under_way += len(messages)
+                self.under_way_bytes += size
+                self._last_under_way = ticket
+                ticket.when_placed(partial(self._arrived, messages, size, now_ms))
+            return ticket
+        self._unwritten.append((base, messages, size, now_ms))
+        self._next = base + len(messages)
+        ticket = Ticket(loop=asyncio.get_running_loop())
+        ticket.place = Appended(base, self._next - 1, -1, self._trimmed_to)
+        ticket.set_result(ticket.place)
+        self._placed(base, messages, size, now_ms)
+        return ticket
 
-    def _write(
-        self, messages: Sequence[Message], size: int, now_ms: int, durability: Durability
-    ) -> asyncio.Future[Appended]:
+    def _arrived(self, messages: Sequence[Message], size: int, now_ms: int, ticket: Ticket) -> None:
+        """The place of messages that were under way is known; or there is none."""
+        if self._closed:
+            return
+        self.under_way -= len(messages)
+        self.under_way_bytes -= size
+        if ticket is self._last_under_way:
+            self._last_under_way = None
+        if ticket.place is not None:
+            self._placed(ticket.place.base_offset, messages, size, now_ms)
+            return
+        error = None if ticket.cancelled() else ticket.exception()
+        if not isinstance(error, UnknownTopicOrPartition):  # else the queue is about to go, and its messages with it
+            _logger.warning("%d messages were not appended to %s: %s", len(messages), self.tp, error)
+        self._refused(len(messages))
+
+    async def all_placed(self) -> None:
+        """Wait until what is under way has its place, or has none."""
+        if self._last_under_way is not None:
+            known = asyncio.Event()
+            self._last_under_way.when_placed(lambda _: known.set())
+            await known.wait()
+
+    def _write(self, messages: Sequence[Message], size: int, now_ms: int, durability: Durability) -> Ticket:
         batches = encode_messages(messages, size, now_ms, self._runtime.limits.batch_bytes)
         self._writing = True
         try:
-            return self._store.append(self.tp, batches, durability)
+            ticket = self._store.append(self.tp, batches, durability)
         finally:
             self._writing = False
+        if self._own and ticket.place is not None:
+            self._next = ticket.place.last_offset + 1
+        return ticket
 
     def _write_behind(self) -> None:
         unwritten, self._unwritten = self._unwritten, []
         try:
-            for messages, size, now_ms in unwritten:
-                self._write(messages, size, now_ms, Durability.NONE)
+            for base, messages, size, now_ms in unwritten:
+                place = self._write(messages, size, now_ms, Durability.NONE).place
+                assert place is not None, "an ephemeral topic knows the place at once"
+                assert place.base_offset == base, "nobody else appends in the middle of a turn"
         except LogError as error:
             _logger.error("queue %s ends, because its messages cannot be written: %s", self.tp.topic, error)
             self._failed()

@@ -11,7 +11,9 @@ of the partition is in exactly one of these states:
 The log is the truth and memory is bounded (see limits). Opening a queue of ten million messages reads nothing but its state
 records. Priorities and keys look ahead `buffer_messages` into a backlog; within a priority, order is that of offsets.
 
-Records that others append to the topic are noticed by `store.watch`; an open Kafka transaction holds back what follows it.
+A publication is taken over when its append has a place, from memory if it continues what the cursor knows, else from the
+log; until then it is under way: counted, and dealt to nobody. What others append to the topic is noticed by `store.watch`, and
+taken over once nothing is under way before it, so that nothing counts twice. An open Kafka transaction holds back what follows it.
 
 Time: a message expires when its own time or the queue's is over, and is dead-lettered when it comes to the front of the line, by
 itself or through a consumer. Leases with a deadline are released when it passes.
@@ -49,7 +51,7 @@ from trunkline.cursors.queue.schedule import Schedule, ScheduledMessage, Schedul
 from trunkline.cursors.queue.settings import Overflow, QueueSettings
 from trunkline.log.errors import LogError
 from trunkline.log.store import Durability, TopicInfo
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Appended, Ticket
 
 _logger = logging.getLogger(__name__)
 
@@ -101,11 +103,21 @@ class QueueCursor:
         self._journal = runtime.journal if durable else None
         self.consumers = Consumers(name, single_active=settings.single_active_consumer, by_key=settings.order_by_key)
         self._leases = Leases()
-        self._schedule = Schedule(queue_id, self._journal, self._limits, first_id=self._clock.wall_ms() << 16)
+        self._schedule = Schedule(
+            queue_id, self._journal, self._limits, first_id=self._clock.wall_ms() << 16, arm=self._arm
+        )
         self._accounted_bytes = 0
+        self._withheld = False  # there is more in the log than was taken over
         self._undeliverable = 0
         self._published = self._delivered = self._redelivered = self._acknowledged = self._dead_lettered = 0
-        self._backing = Backing(topic, runtime, durable=durable, appended=self._on_append, failed=self._cannot_write)
+        self._backing = Backing(
+            topic,
+            runtime,
+            placed=self._on_placed,
+            refused=self._on_refused,
+            appended=self._on_append,
+            failed=self._cannot_write,
+        )
         bounds = self._backing.bounds()
         in_order = settings.max_priority is None and not settings.order_by_key
         self._progress = Progress(queue_id, topic.id, bounds.log_start_offset, in_order=in_order)
@@ -136,7 +148,13 @@ class QueueCursor:
 
     @property
     def ready(self) -> int:
-        return self._ready.count
+        under_way = self._backing.under_way
+        if not under_way:
+            return self._ready.count
+        limit = self.settings.max_length
+        if limit is not None and self.settings.overflow is Overflow.DROP_HEAD:  # they will push out as many
+            return max(min(self._ready.count + under_way, limit), self._ready.count)
+        return self._ready.count + under_way
 
     @property
     def unacked(self) -> int:
@@ -144,7 +162,7 @@ class QueueCursor:
 
     @property
     def ready_bytes(self) -> int:
-        return self._ready.size_bytes
+        return self._ready.size_bytes + self._backing.under_way_bytes
 
     @property
     def loaded(self) -> int:
@@ -171,12 +189,10 @@ class QueueCursor:
 
     # -- put ---------------------------------------------------------------------------------------------------------
 
-    def put(self, messages: Sequence[Message], durability: Durability = Durability.OS) -> asyncio.Future[Appended]:
-        """Append messages, all in one write; they are deliverable at once. QueueFull says how many were taken."""
+    def put(self, messages: Sequence[Message], durability: Durability = Durability.OS) -> Ticket:
+        """Append messages, all in one write; they are deliverable once they have a place. QueueFull says how many were taken."""
         if self.gone:
             raise QueueGone(f"queue {self.name!r} was deleted")
-        if self._put_ms is None and messages and len(self.consumers):
-            self._put_ms = messages[0].timestamp_ms
         settings = self.settings
         if settings.overflow is not Overflow.DROP_HEAD and (
             settings.max_length is not None or settings.max_bytes is not None
@@ -202,15 +218,22 @@ class QueueCursor:
             size += len(message.value)
         return len(messages)
 
-    def _append(self, messages: Sequence[Message], durability: Durability) -> asyncio.Future[Appended]:
+    def _append(self, messages: Sequence[Message], durability: Durability) -> Ticket:
         now_ms = self._clock.wall_ms()
         size = size_of(messages)
         count = len(messages)
-        base, stored = self._backing.append(messages, size, now_ms, durability, self._ready.end)
+        stored = self._backing.append(messages, size, now_ms, durability, self._ready.end)
         self._published += count
-        progress, ready, settings = self._progress, self._ready, self.settings
+        progress = self._progress
         progress.mean_bytes = (progress.mean_bytes * 7 + size // count) // 8 if progress.mean_bytes else size // count
+        return stored
+
+    def _on_placed(self, base: int, messages: Sequence[Message], size: int, now_ms: int) -> None:
+        """Messages that we appended have their place."""
+        ready, settings = self._ready, self.settings
         awaited = len(self.consumers) > 0
+        if awaited and self._put_ms is None:
+            self._put_ms = messages[0].timestamp_ms
         if base == ready.end:
             ready.enter(base, list(messages), size, now_ms, awaited=awaited)
             self._account()
@@ -219,10 +242,15 @@ class QueueCursor:
             if ready.expiring:
                 self._arm()
         else:
+            ready.note(base + len(messages))
             self._refresh()  # somebody's transaction is open, or an append of somebody else was not seen yet
-        if awaited:
+        if awaited or self._withheld:
             self._runtime.wake(self)
-        return stored
+
+    def _on_refused(self, count: int) -> None:
+        self._published -= count
+        if self._withheld:
+            self._runtime.wake(self)
 
     def _account(self) -> None:
         held = (
@@ -253,7 +281,10 @@ class QueueCursor:
             self._end("the topic was deleted")
             return False
         bounds = self._backing.bounds()
-        self._ready.extend_to(bounds.last_stable_offset)
+        end = bounds.last_stable_offset
+        # While messages of ours are under way, what is new beyond the last place may be them.
+        self._withheld = self._backing.under_way > 0 and end > self._ready.placed_to
+        self._ready.extend_to(self._ready.placed_to if self._withheld else end)
         if bounds.log_start_offset > self._settled.head:
             self._skip_to(bounds.log_start_offset)
         return True
@@ -268,10 +299,16 @@ class QueueCursor:
 
     async def load(self) -> bool:
         """Read the backlog until something can be acquired; False when nothing can, read or not."""
-        return await self._ready.load() and self._may_lease
+        while not await self._ready.load():
+            if not self._backing.under_way:
+                return False
+            await self._backing.all_placed()
+        return self._may_lease
 
-    async def catch_up(self) -> None:
-        """Read on if there is room in memory: then `ready` counts no transaction markers or aborted records there."""
+    async def catch_up(self, placed_to: int) -> None:
+        """Take over what was stored before this offset. If there is room in memory it is read: then `ready` counts no
+        transaction markers or aborted records there."""
+        self._ready.note(placed_to)
         await self._ready.catch_up()
 
     def _loaded(self, done: bool) -> None:
@@ -550,6 +587,7 @@ class QueueCursor:
 
     async def purge(self) -> int:
         """Drop every ready message; returns how many. What is leased stays leased."""
+        await self._backing.all_placed()
         self._refresh()
         count = self.ready
         end = self._ready.end
@@ -625,7 +663,8 @@ class QueueCursor:
         return min(found, default=None)
 
     def _arm(self) -> None:
-        self._runtime.arm(self, self.next_deadline_ms())
+        if not self.gone:
+            self._runtime.arm(self, self.next_deadline_ms())
 
     def expire(self) -> None:
         """Release leases whose deadline has passed, let scheduled messages in, drop what expired at the front."""
@@ -667,15 +706,15 @@ class QueueCursor:
     def scheduled(self) -> list[ScheduledMessage]:
         return self._schedule.listed()
 
-    def _put_due(self, messages: list[Message]) -> int:
+    def _put_due(self, messages: list[Message]) -> tuple[int, Ticket | None]:
         try:
-            self.put(messages, Durability.OS)
+            return len(messages), self.put(messages, Durability.OS)
         except QueueFull as full:
-            return len(messages) if self.settings.overflow is Overflow.REJECT_PUBLISH_DLX else full.accepted
+            dead_lettered = self.settings.overflow is Overflow.REJECT_PUBLISH_DLX
+            return len(messages) if dead_lettered else full.accepted, full.stored
         except (LogError, QueueGone) as error:
             _logger.error("scheduled messages of queue %s will be tried again: %s", self.name, error)
-            return 0
-        return len(messages)
+            return 0, None
 
     async def _read_due(self, entries: list[ScheduledMessage]) -> None:
         await self._schedule.read_in(entries, self._clock.wall_ms, self._put_due)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Ticket
 
 
 class QueueError(Exception):
@@ -14,10 +12,10 @@ class QueueError(Exception):
 class QueueFull(QueueError):
     """The queue is at its maximum and rejects publications.
 
-    The first `accepted` messages of the call were taken all the same; `stored` is their future (None when there are none).
+    The first `accepted` messages of the call were taken all the same; `stored` is their ticket (None when there are none).
     """
 
-    def __init__(self, name: str, accepted: int, stored: asyncio.Future[Appended] | None) -> None:
+    def __init__(self, name: str, accepted: int, stored: Ticket | None) -> None:
         super().__init__(f"queue {name!r} is full")
         self.accepted = accepted
         self.stored = stored

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 from trunkline.clock import Clock
@@ -22,15 +23,19 @@ from trunkline.log.batch import iter_batches
 from trunkline.log.errors import LogError
 from trunkline.log.records import LightNewRecord, LightRecord, encode_records, iter_light
 from trunkline.log.store import Durability, LogStore, TopicPartition
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Appended, Ticket
 
 _logger = logging.getLogger(__name__)
 
+_RETRY_S = 1.0  # after records were refused that were under way
 QUEUE_STATE = TopicPartition("__queue_state", 0)
 StateRecord = tuple[bytes, bytes | None]
 
 
 class Journaled(Protocol):
+    @property
+    def gone(self) -> bool: ...
+
     def changes(self) -> list[StateRecord]:
         """The records for everything that changed since they were last asked for."""
         ...
@@ -103,18 +108,15 @@ class QueueJournal:
             return self.write([(state.SYNC, None)], Durability.DISK)
         return appended
 
-    def write(self, records: Iterable[StateRecord], durability: Durability) -> asyncio.Future[Appended]:
+    def write(self, records: Iterable[StateRecord], durability: Durability) -> Ticket:
         """Append records of the caller's own making."""
         light: list[LightNewRecord] = [(key, value, b"\x00", -1) for key, value in records]
         batch = encode_records(light, timestamp_ms=self._clock.wall_ms())
-        future = self._store.append(QUEUE_STATE, batch, durability)
+        ticket = self._store.append(QUEUE_STATE, batch, durability)
         self._unsynced = durability is not Durability.DISK
-        return future
+        return ticket
 
-    def end_offset(self) -> int:
-        return self._store.bounds(QUEUE_STATE).high_watermark
-
-    def _append_changes(self, durability: Durability) -> asyncio.Future[Appended] | None:
+    def _append_changes(self, durability: Durability) -> Ticket | None:
         queues = list(self._touched)
         self._touched.clear()
         records: list[StateRecord] = []
@@ -123,9 +125,23 @@ class QueueJournal:
         if not records:
             return None
         try:
-            return self.write(records, durability)
+            ticket = self.write(records, durability)
         except LogError:
-            for queue in queues:
-                queue.unwritten()
-                self._touched[queue] = None
+            self._take_back(queues)
             raise
+        if ticket.place is None:
+            ticket.when_placed(partial(self._arrived, queues))
+        return ticket
+
+    def _arrived(self, queues: list[Journaled], ticket: Ticket) -> None:
+        """Records that were under way have their place; or were refused, and so are written again in a while."""
+        if ticket.place is None:
+            error = None if ticket.cancelled() else ticket.exception()
+            _logger.error("queue state was not written and will be tried again: %s", error)
+            self._take_back([queue for queue in queues if not queue.gone])
+            ticket.get_loop().call_later(_RETRY_S, self._on_touch)
+
+    def _take_back(self, queues: Iterable[Journaled]) -> None:
+        for queue in queues:
+            queue.unwritten()
+            self._touched[queue] = None

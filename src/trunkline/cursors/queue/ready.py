@@ -3,6 +3,8 @@
 The line holds everything ready before `read_to` and, with priorities, urgent messages put beyond it. `end` is where the queue
 ends: the last stable offset of the partition, so far as it was noticed. What is put while `read_to` is the end, and there is
 room, enters the line without being read back; all else stays in the log and is read in pieces when the line gets short.
+`placed_to` is the end of what is known to stand in the log. It may be ahead of `end`: an open transaction holds it back, or it
+was not noticed yet that what precedes it is stable.
 
 Reading takes time, in which the queue may be purged, trimmed or deleted: `reread_from` makes whatever is under way void.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
@@ -56,7 +59,7 @@ class ReadyMessages:
         self.line: Line = (
             RankedLine(settings.max_priority, by_key=settings.order_by_key) if self._ranked else FifoLine()
         )
-        self.end = end
+        self.end = self.placed_to = end
         self.read_to = progress.settled.head
         self.backlog_bytes = 0  # ready and not in the line: an estimate
         self.expiring = self._ttl  # some message in the line may expire
@@ -79,7 +82,7 @@ class ReadyMessages:
 
     def enter(self, base: int, messages: list[Message], size: int, now_ms: int, *, awaited: bool) -> None:
         """Messages were appended at the end of the queue. `awaited`: there are consumers."""
-        self.end = base + len(messages)
+        self.end = self.placed_to = base + len(messages)
         if not self.expiring:
             self.expiring = any(map(_expiry_of, messages))
         if self.expiring or messages[0].timestamp_ms < 0:
@@ -114,6 +117,10 @@ class ReadyMessages:
         if end > self.end:
             self.backlog_bytes += (end - self.end) * self._progress.mean_bytes
             self.end = end
+
+    def note(self, placed_to: int) -> None:
+        """Messages stand in the log before this offset."""
+        self.placed_to = max(self.placed_to, placed_to)
 
     def put_back(self, offset: int, message: Message, prior: int) -> None:
         if offset < self.read_to or offset in self._urgent:
@@ -152,8 +159,14 @@ class ReadyMessages:
         """Whether what is first in the line is next. With ranks only once all that should be in the line was read."""
         return not self._ranked or not self.short
 
-    def start_load(self) -> None:
-        if self._loading is None and self.short and not self._runtime.closed:
+    @property
+    def _unnoticed(self) -> bool:
+        """Whether a read may find more than is known to be there."""
+        return self.read_to >= self.end and self.placed_to > self.end
+
+    def start_load(self, *, look: bool = False) -> None:
+        """Fill the line if it is short. `look` also for messages that stand in the log and were not noticed yet."""
+        if self._loading is None and (self.short or (look and self._unnoticed)) and not self._runtime.closed:
             self._loading = asyncio.get_running_loop().create_task(self._load(), name=f"load {self._tp}")
             self._runtime.start_task(self._loading)
 
@@ -161,7 +174,7 @@ class ReadyMessages:
         """Read until something is in the line; False when nothing is there, or only what waits for its key."""
         while not self.line.count or not self.in_order:
             if self._loading is None and self._refresh():
-                self.start_load()
+                self.start_load(look=True)
             if self._loading is None:
                 break
             before = self.read_to
@@ -173,7 +186,7 @@ class ReadyMessages:
     async def catch_up(self) -> None:
         """Read on if the line has room."""
         if self._loading is None and self._refresh():
-            self.start_load()
+            self.start_load(look=True)
         if self._loading is not None:
             await asyncio.shield(self._loading)
 
@@ -185,11 +198,11 @@ class ReadyMessages:
             store = self._runtime.store
             part = await store.read(self._tp, start, self._limits.read_bytes, committed=True, verified=True)
             records, end = await decode_portion(store, self._tp, part, start)
-            # The end of the queue must be known to be at least that of the read before its messages are counted.
+            # What others appended is taken over before it is counted.
             if self._refresh() and generation == self._generation:
                 if not len(part.records):
                     end = part.bounds.last_stable_offset  # compaction left nothing from here on
-                self._take_in(start, *messages_of(records), end)
+                self._take_in(start, *self._up_to_end(*messages_of(records), end))
         except (OffsetOutOfRange, UnknownTopicOrPartition):
             self._refresh()  # trimmed or deleted meanwhile
         except LogError as error:
@@ -198,6 +211,13 @@ class ReadyMessages:
         finally:
             self._loading = None
         self._loaded(done)
+
+    def _up_to_end(self, offsets: list[int], messages: list[Message], end: int) -> tuple[list[int], list[Message], int]:
+        """Without what lies beyond the end of the queue as it is known: our own, of which we have not heard yet."""
+        if end > self.end:
+            count = bisect_left(offsets, self.end)
+            return offsets[:count], messages[:count], self.end
+        return offsets, messages, end
 
     def _take_in(self, start: int, offsets: list[int], messages: list[Message], end: int) -> None:
         """Messages were read: those that are ready go into the line."""

@@ -1,8 +1,8 @@
 """Messages that wait for their time before they enter the queue: listable, cancellable and, for a durable queue, durable.
 
 A scheduled message is a record of `__queue_state` with its body; a tombstone removes it when it has entered the queue or was
-cancelled. In memory is an index, and the bodies up to `max_scheduled_bytes`; those of a durable queue beyond that are read
-back when they are due.
+cancelled. In memory is an index, and the bodies up to `max_scheduled_bytes`; those of a durable queue beyond that are let go
+when their record has a place, and read back when they are due. A message whose record is refused is not scheduled.
 
 A crash between the entry into the queue and the tombstone lets the message enter twice; both are written in the same turn.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from trunkline.cursors.queue import state
@@ -22,9 +23,12 @@ from trunkline.cursors.queue.message import Message
 from trunkline.deadlines import Deadlines
 from trunkline.log.errors import LogError
 from trunkline.log.store import Durability
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Appended, Ticket
 
 _logger = logging.getLogger(__name__)
+
+# Puts messages; says how many, from the first on, the queue has taken or given up, and the ticket of those it has taken.
+Put = Callable[[list[Message]], tuple[int, Ticket | None]]
 
 RETRY_MS = 1_000  # after a read that failed, or a queue that was full
 
@@ -40,14 +44,18 @@ class Scheduling(NamedTuple):
 class ScheduledMessage(NamedTuple):
     id: int
     due_ms: int
-    state_offset: int  # of its record; -1: in memory only
+    state_offset: int  # of its record; -1: there is none, or its place is not known yet
     message: Message | None  # None: in the log only
 
 
 class Schedule:
-    def __init__(self, queue_id: str, journal: QueueJournal | None, limits: QueueLimits, first_id: int) -> None:
+    def __init__(
+        self, queue_id: str, journal: QueueJournal | None, limits: QueueLimits, first_id: int, arm: Callable[[], None]
+    ) -> None:
+        """`arm` is called when messages have become due at another time, of their own accord."""
         self._queue_id = queue_id
         self._journal = journal
+        self._arm = arm
         self._limits = limits
         self._entries: dict[int, ScheduledMessage] = {}
         self._timetable: Deadlines[int] = Deadlines()  # by the wall clock, which is what senders mean
@@ -68,17 +76,36 @@ class Schedule:
             raise ScheduleFull(f"{len(self._entries)} messages of queue {self._queue_id!r} wait for their time already")
         number = self._next_id
         stored = None
-        state_offset = -1
         if self._journal is not None:
-            state_offset = self._journal.end_offset()
             record = (
                 state.encode_key(state.SCHEDULED, self._queue_id, number),
                 state.encode_scheduled(message, due_ms),
             )
             stored = self._journal.write([record], durability)
         self._next_id += 1
-        self._add(ScheduledMessage(number, due_ms, state_offset, message if held else None))
+        self._add(ScheduledMessage(number, due_ms, -1, message))
+        if stored is not None:
+            stored.when_placed(partial(self._recorded, number, held))
         return Scheduling(number, due_ms, stored)
+
+    def _recorded(self, number: int, held: bool, ticket: Ticket) -> None:
+        """The record of a message has its place; or there will be none, which the ticket tells whoever scheduled it."""
+        entry = self._entries.get(number)
+        if entry is None or entry.message is None:
+            return
+        if ticket.place is None:
+            self._forget(entry)
+            return
+        if not held:
+            self._held_bytes -= len(entry.message.value)
+        kept = entry.message if held else None
+        self._entries[number] = entry._replace(state_offset=ticket.place.base_offset, message=kept)
+
+    def _forget(self, entry: ScheduledMessage) -> None:
+        del self._entries[entry.id]
+        self._timetable.cancel(entry.id)
+        if entry.message is not None:
+            self._held_bytes -= len(entry.message.value)
 
     def _add(self, entry: ScheduledMessage) -> None:
         self._entries[entry.id] = entry
@@ -100,11 +127,9 @@ class Schedule:
 
     def remove(self, numbers: Sequence[int]) -> int:
         """Forget messages that entered the queue or were cancelled; returns how many there were."""
-        gone = [entry for number in numbers if (entry := self._entries.pop(number, None)) is not None]
+        gone = [entry for number in numbers if (entry := self._entries.get(number)) is not None]
         for entry in gone:
-            self._timetable.cancel(entry.id)
-            if entry.message is not None:
-                self._held_bytes -= len(entry.message.value)
+            self._forget(entry)
         if gone and self._journal is not None:
             self._journal.write(
                 [(state.encode_key(state.SCHEDULED, self._queue_id, entry.id), None) for entry in gone], Durability.OS
@@ -120,10 +145,10 @@ class Schedule:
 
     # -- into the queue ----------------------------------------------------------------------------------------------
 
-    def let_in(self, now_ms: int, put: Callable[[list[Message]], int]) -> list[ScheduledMessage]:
+    def let_in(self, now_ms: int, put: Put) -> list[ScheduledMessage]:
         """Put what is due and in memory; returns what is due and must be read first (see `read_in`).
 
-        `put` says how many messages, from the first on, the queue has taken or given up; the others try again later.
+        What the queue does not take tries again later.
         """
         due = self.due(now_ms)
         held = [entry for entry in due if entry.message is not None]
@@ -131,9 +156,7 @@ class Schedule:
             self._enter(held, [entry.message for entry in held if entry.message is not None], now_ms, put)
         return [entry for entry in due if entry.message is None]
 
-    async def read_in(
-        self, entries: Sequence[ScheduledMessage], now_ms: Callable[[], int], put: Callable[[list[Message]], int]
-    ) -> None:
+    async def read_in(self, entries: Sequence[ScheduledMessage], now_ms: Callable[[], int], put: Put) -> None:
         """Put messages that are due but only in the log, one by one."""
         for entry in entries:
             try:
@@ -150,7 +173,7 @@ class Schedule:
         entries: Sequence[ScheduledMessage],
         messages: Sequence[Message],
         now_ms: int,
-        put: Callable[[list[Message]], int],
+        put: Put,
     ) -> None:
         """Its own time counts from now for a message that had to wait."""
         fresh = [
@@ -160,9 +183,19 @@ class Schedule:
             )
             for message in messages
         ]
-        taken = put(fresh)
-        self.remove([entry.id for entry in entries[:taken]])
+        taken, ticket = put(fresh)
         self.retry(entries[taken:], now_ms + RETRY_MS)
+        if ticket is None or ticket.place is not None:
+            self.remove([entry.id for entry in entries[:taken]])
+        else:
+            ticket.when_placed(partial(self._entered, entries[:taken], now_ms))
+
+    def _entered(self, entries: Sequence[ScheduledMessage], now_ms: int, ticket: Ticket) -> None:
+        if ticket.place is not None:
+            self.remove([entry.id for entry in entries])
+        else:
+            self.retry(entries, now_ms + RETRY_MS)
+            self._arm()
 
     async def body(self, entry: ScheduledMessage) -> Message | None:
         if entry.message is not None:

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from tests.late_log import LateLog
+from tests.stores import as_chosen
 from trunkline.clock import ManualClock
 from trunkline.cursors.queue import (
     Delivery,
@@ -83,7 +85,7 @@ class Bench:
         self.directory = Path(tempfile.mkdtemp(prefix="trunkline-queue-"))
 
     async def open(self) -> None:
-        self.store = EmbeddedStore(self.directory, clock=self.clock)
+        self.store = as_chosen(EmbeddedStore(self.directory, clock=self.clock))
         await self.store.start()
         self.runtime = QueueRuntime(self.store, self.clock, LoopTurn(), self.limits)
         await self.runtime.journal.open()
@@ -113,6 +115,7 @@ class Bench:
 
     async def crash(self) -> None:
         """What kill -9 leaves is what the operating system was given: the files as they are now."""
+        await self.answered()
         copy = Path(tempfile.mkdtemp(prefix="trunkline-queue-"))
         shutil.copytree(self.directory, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock"))
         await self.close()
@@ -130,9 +133,16 @@ class Bench:
 
     async def settle(self) -> None:
         """Let turns and reads come to rest."""
-        for _ in range(50):
-            self.turn()
-            await asyncio.sleep(0)
+        while True:
+            for _ in range(50):
+                self.turn()
+                await asyncio.sleep(0)
+            if not await self.answered():
+                return
+
+    async def answered(self) -> bool:
+        """Wait for what a late store has yet to answer; whether there was something."""
+        return isinstance(self.store, LateLog) and await self.store.rest()
 
     async def take(self, count: int, consumer: object = None, lease_ms: int | None = None) -> list[Delivery]:
         """Acquire so many, reading the backlog as needed."""

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.cursors.queue.harness import TIGHT, Consumer, Pool, bodies, message, numbered, offsets, opened, run
 from trunkline.cursors.queue import ConsumerRefused, Delivery, QueueLimits, QueueSettings
+from trunkline.cursors.queue.journal import QUEUE_STATE
 
 
 def test_consumers_take_turns_message_by_message() -> None:
@@ -191,14 +192,14 @@ def test_that_a_message_was_delivered_is_written_before_the_consumer_sees_it() -
 
         def deliver(self, deliveries: list[Delivery]) -> None:
             super().deliver(deliveries)
-            self.end_offset = deliveries[0].queue._runtime.store.bounds(("__queue_state", 0)).high_watermark  # type: ignore[arg-type]
+            self.end_offset = deliveries[0].queue._runtime.store.bounds(QUEUE_STATE).high_watermark
 
     async def check() -> None:
         async with opened() as bench:
             consumer = Dying()
             bench.queue.add_consumer(consumer)
             await bench.queue.put(numbered(3))
-            before = bench.runtime.journal.end_offset()
+            before = bench.store.bounds(QUEUE_STATE).high_watermark
             bench.turn()
             assert len(consumer.got) == 3
             assert consumer.end_offset > before
