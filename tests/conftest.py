@@ -45,6 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ours_only(reason): promises that the peer does not make, or makes differently")
+    config.addinivalue_line(
+        "markers", "at_once(reason): promises that only a store which knows places at once can keep"
+    )
     stores.choose(config.getoption("--store"))
     against = config.getoption("--against")
     if against in {"kafka", "rabbitmq"} and config.getoption("numprocesses", None):
@@ -57,6 +60,11 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if stores.is_late():
+        for item in items:
+            marker = item.get_closest_marker("at_once")
+            if marker is not None:
+                item.add_marker(pytest.mark.skip(reason=f"not over a late store: {marker.args[0]}"))
     if config.getoption("--against") == "trunkline":
         return
     for item in items:

@@ -36,6 +36,11 @@ def late(below: LogStore, *, faults: float = 0.0) -> LateLog:
     return LateLog(below, Random(seed()), faults=faults)
 
 
+def below(store: LogStore) -> LogStore:
+    """The store itself, without a late one before it."""
+    return store.below if isinstance(store, LateLog) else store
+
+
 def as_chosen(store: LogStore) -> LogStore:
     """The store, or a late one before it."""
     return late(store) if is_late() else store

@@ -38,6 +38,13 @@ class Ticket(asyncio.Future[Appended]):
         else:
             self._waiting.append(call)
 
+    async def until_placed(self) -> None:
+        """Wait until the place is known, or it is known that there will be none."""
+        if self.place is None and not self.done():
+            known = asyncio.Event()
+            self.when_placed(lambda _: known.set())
+            await known.wait()
+
     def placed(self, place: Appended) -> None:
         """For the store: the batch stands here."""
         self.place = place

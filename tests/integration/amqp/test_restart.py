@@ -16,6 +16,7 @@ from tests.integration.amqp.failing import exists
 from tests.integration.amqp.reading import Inbox, bodies, depth, get, get_many, is_empty, settle
 
 FORGETS = pytest.mark.ours_only("RabbitMQ writes acknowledgements a moment later: a kill may lose them")
+UNDER_WAY = pytest.mark.at_once("acknowledgements are under way to the store for a moment: a kill may lose them")
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
@@ -33,7 +34,7 @@ def hang_up(*connections: Any) -> None:
             connection.close()
 
 
-@pytest.mark.parametrize("how", ["stop", pytest.param("kill", marks=FORGETS)])
+@pytest.mark.parametrize("how", ["stop", pytest.param("kill", marks=[FORGETS, UNDER_WAY])])
 def test_durable_things_and_persistent_messages_outlive_the_broker(fresh_amqp: RestartableAmqpBroker, how: str) -> None:
     connection = open_connection(fresh_amqp)
     channel = connection.channel()
@@ -166,6 +167,7 @@ def test_limits_of_a_queue_hold_after_a_restart(fresh_amqp: RestartableAmqpBroke
 
 
 @FORGETS
+@UNDER_WAY
 def test_a_consumer_goes_on_after_a_restart(fresh_amqp: RestartableAmqpBroker) -> None:
     connection = open_connection(fresh_amqp)
     channel = connection.channel()

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from tests.stores import as_chosen
 from trunkline.broker.core import BrokerCore
 from trunkline.clock import ManualClock
 from trunkline.log.embedded.store import EmbeddedStore
@@ -179,7 +180,7 @@ class Broker:
 @asynccontextmanager
 async def broker(directory: Path, limits: AmqpLimits | None = None) -> AsyncIterator[Broker]:
     clock = ManualClock()
-    core = BrokerCore(EmbeddedStore(directory, clock=clock), clock=clock)
+    core = BrokerCore(as_chosen(EmbeddedStore(directory, clock=clock)), clock=clock)
     await core.start()
     try:
         yield Broker(core, Service(core, limits), clock)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import below
 from tests.unit.amqp.harness import FRAME_MAX, Broker, Peer, until, with_broker
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import StorageFailure
@@ -81,7 +82,7 @@ def test_a_message_is_confirmed_if_its_queue_is_deleted(tmp_path: Path, when: st
         peer.publish("q", properties=PERSISTENT)
         if when == "before it is on disk":
             started.service.turn.run()
-            store = started.core.store
+            store = below(started.core.store)
             assert isinstance(store, EmbeddedStore)
             store._remove_partition(store._partitions.pop(TopicPartition("q", 0)))
         queue.cursor.vanish("the queue was deleted")
@@ -95,7 +96,7 @@ def test_a_message_is_not_confirmed_if_its_queue_cannot_write(tmp_path: Path) ->
     async def test(started: Broker) -> None:
         peer = await confirming(started)
         await peer.declare("q", durable=True)
-        store = started.core.store
+        store = below(started.core.store)
         assert isinstance(store, EmbeddedStore)
         peer.publish("q", properties=PERSISTENT)
         store._partitions[TopicPartition("q", 0)].fail(StorageFailure("a file", "no space"))

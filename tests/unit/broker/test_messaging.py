@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.scenario import noticed
+from tests.stores import as_chosen
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.refusals import Reason, Refused
@@ -20,19 +22,23 @@ from trunkline.cursors.queue import Delivery, Message, Overflow, QueueSettings
 from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import StorageFailure
-from trunkline.log.store import Buffer, Durability, TopicPartition
+from trunkline.log.store import Buffer, Durability, LogStore, TopicPartition
 from trunkline.log.ticket import Appended
 from trunkline.security.users import Permission, User, hash_password
 
 
 @asynccontextmanager
 async def opened(directory: Path) -> AsyncIterator[BrokerCore]:
-    core = BrokerCore(EmbeddedStore(directory))
+    core = BrokerCore(as_chosen(EmbeddedStore(directory)))
     await core.start()
     try:
         yield core
     finally:
         await core.close()
+
+
+async def nothing_open(store: LogStore, tp: TopicPartition) -> None:
+    await noticed(store, lambda: store.bounds(tp).last_stable_offset == store.bounds(tp).high_watermark, tp)
 
 
 async def declare(core: BrokerCore, name: str, *, durable: bool = True, settings: QueueSettings | None = None) -> Queue:
@@ -47,7 +53,7 @@ def of(core: BrokerCore) -> tuple[Topology, VirtualHost]:
 
 def test_queues_are_loaded_for_their_listeners_or_because_the_log_has_some(tmp_path: Path) -> None:
     async def without_listeners() -> tuple[bool, set[str]]:
-        core = BrokerCore(EmbeddedStore(tmp_path), with_messaging=False)
+        core = BrokerCore(as_chosen(EmbeddedStore(tmp_path)), with_messaging=False)
         await core.start()
         found = hasattr(core, "messaging"), set(core.store.topics())
         await core.close()
@@ -57,7 +63,7 @@ def test_queues_are_loaded_for_their_listeners_or_because_the_log_has_some(tmp_p
         assert await without_listeners() == (False, {"__topology", "__consumer_offsets", "__transaction_state"})
         async with opened(tmp_path) as core:
             await declare(core, "q")
-        core = BrokerCore(EmbeddedStore(tmp_path), with_messaging=False)
+        core = BrokerCore(as_chosen(EmbeddedStore(tmp_path)), with_messaging=False)
         await core.start()
         assert "q" in core.messaging.topology.vhosts["/"].queues
         await core.close()
@@ -326,8 +332,7 @@ def test_a_queue_that_is_deleted_before_the_decision_leaves_the_others_their_mes
             await core.messaging.publish_atomically([(queue, Message(b"x")) for queue in queues])
             assert {name: queue.cursor.ready for name, queue in vhost.queues.items()} == dict.fromkeys(left, 1)
             for name in left:
-                bounds = core.store.bounds(TopicPartition(name, 0))
-                assert bounds.last_stable_offset == bounds.high_watermark
+                await nothing_open(core.store, TopicPartition(name, 0))
 
     asyncio.run(test())
 
@@ -373,8 +378,7 @@ def test_a_crash_leaves_a_transaction_whole_or_absent(tmp_path: Path, decided: b
                 assert len(await vhost.queues[name].cursor.peek(None, 10)) == int(decided)
                 # Nothing is held back by what was left open.
                 await vhost.queues[name].cursor.put([Message(b"next")], Durability.OS)
-                bounds = core.store.bounds(TopicPartition(name, 0))
-                assert bounds.last_stable_offset == bounds.high_watermark
+                await nothing_open(core.store, TopicPartition(name, 0))
 
     asyncio.run(test())
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.stores import as_chosen
 from tests.unit.cursors.queue.harness import Consumer, LoopTurn, bodies, message, numbered, run
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.messaging.queue import Queue, QueueDeclaration
@@ -62,7 +63,7 @@ async def opened(
 ) -> AsyncIterator[Queues]:
     clock = clock or ManualClock()
     nobody = nobody or Nobody()
-    store = EmbeddedStore(directory, clock=clock)
+    store = as_chosen(EmbeddedStore(directory, clock=clock))
     await store.start()
     topology = Topology(store, clock)
     queues = Queues(
@@ -499,7 +500,7 @@ def test_the_brokers_own_topics_are_no_queues(tmp_path: Path) -> None:
 
 def test_a_queues_topic_is_not_grown_while_it_is_one(tmp_path: Path) -> None:
     async def check() -> None:
-        core = BrokerCore(EmbeddedStore(tmp_path))
+        core = BrokerCore(as_chosen(EmbeddedStore(tmp_path)))
         await core.start()
         queues = core.messaging.queues
         await declare(queues, "q")

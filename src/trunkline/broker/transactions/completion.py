@@ -28,7 +28,7 @@ from trunkline.clock import Clock
 from trunkline.cursors.stream import OFFSETS_PARTITION
 from trunkline.log.errors import LogError, ProducerFenced, UnknownTopicOrPartition
 from trunkline.log.store import Durability, LogStore, TopicPartition
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Ticket
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Transaction:
         return self.state.status is Status.ONGOING and not self.ending and tp in self.state.partitions
 
 
-Placed = dict[TopicPartition, "asyncio.Future[Appended]"]
+Placed = dict[TopicPartition, Ticket]
 
 
 class Completer:
@@ -91,7 +91,7 @@ class Completer:
         self._retry_later = retry_later
 
     async def place(self, transaction: Transaction) -> Placed:
-        """Append the markers that are missing. What cannot be placed now stays in `unmarked`."""
+        """Append the markers that are missing, and wait until they stand. What cannot be placed now stays in `unmarked`."""
         state = transaction.state
         assert state.status.preparing
         commit = state.status is Status.PREPARE_COMMIT
@@ -101,6 +101,9 @@ class Completer:
                 placed[tp] = self._store.append_marker(tp, state.producer_id, state.producer_epoch, commit=commit)
             except LogError as error:
                 self._refused(transaction, tp, error)
+        for ticket in placed.values():
+            if ticket.place is None:
+                await ticket.until_placed()
         if OFFSETS_PARTITION in placed and not transaction.offsets_ended:
             try:
                 await self._groups.txn_end(state.producer_id, commit)

@@ -70,7 +70,7 @@ class QueueCursor:
     __slots__ = (
         "_accounted_bytes", "_acknowledged", "_backing", "_clock", "_dead_lettered", "_delivered", "_journal", "_judged_ms",
         "_leases", "_limits", "_line", "_owner", "_progress", "_published", "_put_ms", "_ready", "_redelivered", "_runtime",
-        "_schedule", "_settled", "_undeliverable", "consumers", "deleted", "durable", "gone", "last_used_ms", "name",
+        "_schedule", "_settled", "_undeliverable", "_withheld", "consumers", "deleted", "durable", "gone", "last_used_ms", "name",
         "settings", "topic",
     )  # fmt: skip
 
@@ -223,6 +223,8 @@ class QueueCursor:
         size = size_of(messages)
         count = len(messages)
         stored = self._backing.append(messages, size, now_ms, durability, self._ready.end)
+        if self._backing.under_way:
+            self._account()
         self._published += count
         progress = self._progress
         progress.mean_bytes = (progress.mean_bytes * 7 + size // count) // 8 if progress.mean_bytes else size // count
@@ -249,6 +251,7 @@ class QueueCursor:
 
     def _on_refused(self, count: int) -> None:
         self._published -= count
+        self._account()
         if self._withheld:
             self._runtime.wake(self)
 
@@ -258,6 +261,7 @@ class QueueCursor:
             + self._line.count * _MESSAGE_OVERHEAD_BYTES
             + self._leases.size_bytes
             + len(self._leases) * _LEASE_OVERHEAD_BYTES
+            + self._backing.under_way_bytes
         )
         self._runtime.held_bytes += held - self._accounted_bytes
         self._accounted_bytes = held
@@ -600,10 +604,11 @@ class QueueCursor:
 
     async def peek(self, start: int | None = None, count: int = 1) -> list[Delivery]:
         """Ready messages from an offset on (None: the oldest), without taking them, in the order of the log."""
+        await self._backing.all_placed()
         self._refresh()
         found: list[Delivery] = []
         position = max(self._settled.head, start or 0)
-        while len(found) < count and position < self._ready.end and not self.gone:
+        while len(found) < count and position < max(self._ready.end, self._ready.placed_to) and not self.gone:
             offsets, messages, end = await self._backing.read(position)
             for offset, message in zip(offsets, messages, strict=True):
                 if offset in self._settled or offset in self._leases:

@@ -164,31 +164,36 @@ class ReadyMessages:
         """Whether a read may find more than is known to be there."""
         return self.read_to >= self.end and self.placed_to > self.end
 
-    def start_load(self, *, look: bool = False) -> None:
+    def start_load(self, *, look: bool = False) -> asyncio.Task[None] | None:
         """Fill the line if it is short. `look` also for messages that stand in the log and were not noticed yet."""
         if self._loading is None and (self.short or (look and self._unnoticed)) and not self._runtime.closed:
             self._loading = asyncio.get_running_loop().create_task(self._load(), name=f"load {self._tp}")
             self._runtime.start_task(self._loading)
+        return self._loading
 
     async def load(self) -> bool:
         """Read until something is in the line; False when nothing is there, or only what waits for its key."""
         while not self.line.count or not self.in_order:
-            if self._loading is None and self._refresh():
-                self.start_load(look=True)
-            if self._loading is None:
-                break
-            before = self.read_to
-            await asyncio.shield(self._loading)
-            if self.read_to == before:
+            if not await self._read_on():
                 break
         return self.line.first() is not None
 
     async def catch_up(self) -> None:
-        """Read on if the line has room."""
-        if self._loading is None and self._refresh():
-            self.start_load(look=True)
+        """Read on as long as the line has room, also for what stands in the log and was not noticed yet."""
+        while await self._read_on():
+            pass
+
+    async def _read_on(self) -> bool:
+        """False when there is nothing to read, or a read brought nothing."""
         if self._loading is not None:
             await asyncio.shield(self._loading)
+            return True  # it may have begun before there was what the caller looks for
+        loading = self.start_load(look=True) if self._refresh() else None
+        if loading is None:
+            return False
+        before = self.read_to
+        await asyncio.shield(loading)
+        return self.read_to > before
 
     async def _load(self) -> None:
         generation = self._generation

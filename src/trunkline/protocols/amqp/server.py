@@ -138,8 +138,11 @@ class Connection(ServedConnection):
             self._session.tick(now_ms)
 
     def tell_blocked(self, reason: str | None) -> None:
-        if self._session is not None:
-            self._session.tell_blocked(reason)
+        session = self._session
+        if session is not None:
+            session.tell_blocked(reason)
+            if self._reading and not self._may_read(session):
+                self._pause_reading()
 
     # -- in ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.late_log import LateLog
-from tests.stores import as_chosen
+from tests.stores import as_chosen, late
 from trunkline.clock import ManualClock
 from trunkline.cursors.queue import (
     Delivery,
@@ -26,7 +26,7 @@ from trunkline.cursors.queue.traits import DELIVERY_MODE_HEADER, EXPIRATION_HEAD
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.records import encode_headers
-from trunkline.log.store import TopicPartition
+from trunkline.log.store import LogStore, TopicPartition
 
 T = TypeVar("T")
 NOW_MS = 1_700_000_000_000
@@ -73,19 +73,21 @@ class Bench:
     """One queue on one store. `crash` leaves everything behind and opens what a killed process would have left."""
 
     def __init__(
-        self, settings: QueueSettings, limits: QueueLimits | None, *, durable: bool, config: dict[str, str]
+        self, settings: QueueSettings, limits: QueueLimits | None, *, durable: bool, config: dict[str, str], late: bool
     ) -> None:
         self.settings = settings
         self.limits = limits
         self.durable = durable
         self.config = config
+        self.late = late
         self.clock = ManualClock(NOW_MS)
         self.owner = Owner()
         self.dead = self.owner.dead
         self.directory = Path(tempfile.mkdtemp(prefix="trunkline-queue-"))
 
     async def open(self) -> None:
-        self.store = as_chosen(EmbeddedStore(self.directory, clock=self.clock))
+        embedded = EmbeddedStore(self.directory, clock=self.clock)
+        self.store: LogStore = late(embedded) if self.late else as_chosen(embedded)
         await self.store.start()
         self.runtime = QueueRuntime(self.store, self.clock, LoopTurn(), self.limits)
         await self.runtime.journal.open()
@@ -158,6 +160,7 @@ class Bench:
         """As a Kafka producer does."""
         batch = build_batch([NewRecord(key, value) for value in values], timestamp_ms=self.clock.wall_ms())
         await self.store.append(TP, batch)
+        await self.answered()
 
 
 @asynccontextmanager
@@ -167,8 +170,10 @@ async def opened(
     *,
     durable: bool = True,
     config: dict[str, str] | None = None,
+    late: bool = False,
 ) -> AsyncIterator[Bench]:
-    bench = Bench(settings or QueueSettings(), limits, durable=durable, config=config or {})
+    """`late`: over a store that answers late, whatever `--store` says."""
+    bench = Bench(settings or QueueSettings(), limits, durable=durable, config=config or {}, late=late)
     await bench.open()
     try:
         yield bench

@@ -19,7 +19,7 @@ def test_a_deep_queue_is_filled_reopened_and_drained_in_bounded_memory() -> None
             batch = [body] * 1_000
             tracemalloc.start()
             for _ in range(DEPTH // len(batch)):
-                bench.queue.put(batch)
+                await bench.queue.put(batch)
             gc.collect()
             filled, _ = tracemalloc.get_traced_memory()
             assert bench.queue.ready == DEPTH
