@@ -28,9 +28,10 @@ from trunkline.broker.turn import Turn
 from trunkline.budget import Budget, Holder
 from trunkline.clock import Clock, SystemClock
 from trunkline.cursors.stream import GroupCoordinator, GroupLimits
-from trunkline.log.batch import NewRecord, build_batch, iter_batches, iter_records
 from trunkline.log.config import TopicConfig
 from trunkline.log.errors import OffsetOutOfRange, TopicExists, UnknownTopicOrPartition
+from trunkline.log.names import TOPOLOGY_TOPIC
+from trunkline.log.state_topic import StateTopic, state_record
 from trunkline.log.store import Durability, LogDirectory, LogStore, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
@@ -40,10 +41,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TOPOLOGY = TopicPartition("__topology", 0)
+TOPOLOGY = TopicPartition(TOPOLOGY_TOPIC, 0)
 _QUEUE_STATE_TOPIC = "__queue_state"  # is there once `messaging` has been
 _CLUSTER_KEY = b"cluster"
-_READ_BYTES = 1024 * 1024
 
 
 class BrokerCore:
@@ -205,21 +205,11 @@ class BrokerCore:
 
     async def _cluster_identity(self) -> str:
         """The cluster id from `__topology`; a new one, kept there, on the first start."""
-        found: str | None = None
-        offset = self.store.bounds(TOPOLOGY).log_start_offset
-        while True:
-            part = await self.store.read(TOPOLOGY, offset, _READ_BYTES, verified=True)
-            if not part.records:
-                break
-            for header, batch in iter_batches(part.records):
-                offset = header.last_offset + 1
-                for record in iter_records(batch):
-                    if record.key == _CLUSTER_KEY and record.value is not None:
-                        found = str(json.loads(record.value)["id"])
+        topology = StateTopic(self.store, self.clock, TOPOLOGY_TOPIC)
+        found = (await topology.latest()).get(_CLUSTER_KEY)
         if found is not None:
-            return found
+            return str(json.loads(found)["id"])
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         value = json.dumps({"id": cluster_id}).encode()
-        batch_bytes = build_batch([NewRecord(_CLUSTER_KEY, value)], timestamp_ms=self.clock.wall_ms())
-        await self.store.append(TOPOLOGY, batch_bytes, Durability.DISK)
+        await topology.put([state_record(_CLUSTER_KEY, value)], Durability.DISK)
         return cluster_id

@@ -19,14 +19,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from trunkline.broker.latest_values import latest_values
 from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.queue_record import KEY_PREFIX, QueueRecord, record_key
 from trunkline.broker.messaging.queue_topics import QueueTopics, TopicFollower, check_not_reserved
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.arguments import table_from_json, to_json
-from trunkline.broker.state.topology import DEFAULT_VHOST, TOPOLOGY, Topology
+from trunkline.broker.state.topology import DEFAULT_VHOST, Topology
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.clock import Clock
 from trunkline.cursors.queue import (
@@ -39,8 +38,9 @@ from trunkline.cursors.queue import (
     restore_queues,
 )
 from trunkline.cursors.queue.runtime import DealingTurn
-from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.errors import LogError, TopicExists, UnknownTopicOrPartition
+from trunkline.log.names import TOPOLOGY_TOPIC
+from trunkline.log.state_topic import StateTopic, state_record
 from trunkline.log.store import Durability, LogStore, TopicInfo
 from trunkline.log.ticket import Appended
 
@@ -67,7 +67,7 @@ class Queues:
         limits: QueueLimits | None = None,
     ) -> None:
         self._store = store
-        self._clock = clock
+        self._state = StateTopic(store, clock, TOPOLOGY_TOPIC)
         self._topology = topology
         self._dead_letters = dead_letters
         self.runtime = QueueRuntime(store, clock, turn, limits)
@@ -107,7 +107,7 @@ class Queues:
 
     async def _fold_topology(self) -> list[QueueRecord]:
         records: list[QueueRecord] = []
-        for key, value in (await latest_values(self._store, TOPOLOGY)).items():
+        for key, value in (await self._state.latest()).items():
             if not key.startswith(KEY_PREFIX):
                 continue
             try:
@@ -361,9 +361,8 @@ class Queues:
     # -- records -----------------------------------------------------------------------------------------------------
 
     def _write_record(self, vhost: str, name: str, record: QueueRecord | None) -> asyncio.Future[Appended]:
-        new = NewRecord(record_key(vhost, name), None if record is None else record.encode())
-        batch = build_batch([new], timestamp_ms=self._clock.wall_ms())
-        return self._store.append(TOPOLOGY, batch, Durability.DISK)
+        new = state_record(record_key(vhost, name), None if record is None else record.encode())
+        return self._state.put([new], Durability.DISK)
 
     def _spawn(self, work: Callable[[], Awaitable[object]], name: str) -> None:
         async def guarded() -> None:

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trunkline.broker.state_topic import StateTopic
+from trunkline.broker.keyed_state import KeyedState
 from trunkline.clock import Clock
 from trunkline.log.records import NO_HEADERS
 from trunkline.log.store import Durability, LogStore
@@ -52,7 +52,7 @@ class RetainedMessages:
         self, store: LogStore, clock: Clock, *, max_messages: int = 1_000_000, max_bytes: int = 1 << 30
     ) -> None:
         self._clock = clock
-        self._topic = StateTopic(store, clock, RETAINED_TOPIC)
+        self._state = KeyedState(store, clock, RETAINED_TOPIC)
         self._messages: dict[str, Retained] = {}
         self._root = _Level()
         self._max_messages = max_messages
@@ -63,15 +63,16 @@ class RetainedMessages:
         self.size_bytes = 0
 
     async def start(self) -> None:
-        await self._topic.open()
-        async for _offset, timestamp_ms, key, value, headers in self._topic.replay():
-            if key is None:
-                continue
-            name = key.decode(errors="replace")
-            if value is None:
-                self._remove(name)
-            else:
-                self._insert(name, Retained(value, headers, timestamp_ms))
+        await self._state.topic.open()
+        async for records in self._state.topic.replay():
+            for _offset, timestamp_ms, key, value, headers in records:
+                if key is None:
+                    continue
+                name = key.decode(errors="replace")
+                if value is None:
+                    self._remove(name)
+                else:
+                    self._insert(name, Retained(value, headers, timestamp_ms))
 
     def __len__(self) -> int:
         """How many are kept, without the volatile ones."""
@@ -111,7 +112,7 @@ class RetainedMessages:
             raise RetainedFull(f"max_retained_{limit} is reached")
         self._insert(name, Retained(payload, headers, self._clock.wall_ms(), volatile))
         if not volatile:
-            self._topic.put(name.encode(), payload, headers)
+            self._state.put(name.encode(), payload, headers)
 
     def clear(self, name: str) -> bool:
         """Forget the name's message; False if there was none."""
@@ -120,15 +121,15 @@ class RetainedMessages:
             return False
         self._remove(name)
         if not before.volatile:
-            self._topic.put(name.encode(), None, NO_HEADERS)
+            self._state.put(name.encode(), None, NO_HEADERS)
         return True
 
     @property
     def dirty(self) -> bool:
-        return self._topic.dirty
+        return self._state.dirty
 
     def flush(self, durability: Durability) -> asyncio.Future[Appended]:
-        return self._topic.flush(durability)
+        return self._state.flush(durability)
 
     def matching(self, topic_filter: str) -> Iterator[str]:
         """The names that an MQTT filter matches. The messages must not change meanwhile."""

@@ -23,15 +23,15 @@ import json
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
 
-from trunkline.broker.latest_values import latest_values
 from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.arguments import Arguments, table_from_json, to_json
 from trunkline.broker.state.virtual_host import ALTERNATE_ARGUMENT, ExchangeInfo, VirtualHost
 from trunkline.clock import Clock
-from trunkline.log.batch import NewRecord, build_batch
-from trunkline.log.store import Durability, LogStore, TopicPartition
+from trunkline.log.names import TOPOLOGY_TOPIC
+from trunkline.log.state_topic import StateTopic, state_record
+from trunkline.log.store import Durability, LogStore
 from trunkline.log.ticket import Appended
 from trunkline.routing.errors import (
     AccessRefused,
@@ -48,7 +48,6 @@ from trunkline.security.users import Accounts, InvalidAccount, Permission, User
 
 logger = logging.getLogger(__name__)
 
-TOPOLOGY = TopicPartition("__topology", 0)
 DEFAULT_VHOST = "/"
 MAX_VHOSTS = 1_000
 
@@ -57,8 +56,7 @@ Recorded = asyncio.Future[Appended] | None  # None: nothing to wait for
 
 class Topology:
     def __init__(self, store: LogStore, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+        self._topic = StateTopic(store, clock, TOPOLOGY_TOPIC)
         self.vhosts: dict[str, VirtualHost] = {}
         self.accounts = Accounts()
 
@@ -67,7 +65,7 @@ class Topology:
     async def start(self) -> None:
         """Fold the records into exchanges and accounts. `restore_bindings` comes after the queues are there."""
         documents: dict[str, dict[str, dict[str, object]]] = {}
-        for record_key, value in (await latest_values(self._store, TOPOLOGY)).items():
+        for record_key, value in (await self._topic.latest()).items():
             kind, _, name = record_key.decode("utf-8", "replace").partition(":")
             if kind in _KINDS:
                 documents.setdefault(kind, {})[name] = json.loads(value)
@@ -318,11 +316,12 @@ class Topology:
         if not changes:
             return None
         records = [
-            NewRecord(key.encode(), None if document is None else json.dumps(document, separators=(",", ":")).encode())
+            state_record(
+                key.encode(), None if document is None else json.dumps(document, separators=(",", ":")).encode()
+            )
             for key, document in changes
         ]
-        batch = build_batch(records, timestamp_ms=self._clock.wall_ms())
-        return self._store.append(TOPOLOGY, batch, Durability.DISK)
+        return self._topic.put(records, Durability.DISK)
 
 
 async def settled(recorded: Awaitable[Appended] | None) -> None:

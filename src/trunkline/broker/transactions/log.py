@@ -24,14 +24,13 @@ from trunkline.broker.transactions.state import (
     key_version,
 )
 from trunkline.clock import Clock
-from trunkline.log.batch import NewRecord, Record, build_batch, iter_batches, iter_records
 from trunkline.log.errors import CorruptBatch
+from trunkline.log.state_topic import StateTopic, state_record
 from trunkline.log.store import Durability, LogStore, TopicPartition
 from trunkline.log.ticket import Appended
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 TRANSACTION_STATE = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
-REPLAY_READ_BYTES = 1 << 20
 
 _TOPIC_CONFIG = {
     "cleanup.policy": "compact",
@@ -48,31 +47,21 @@ class Remembered:
 
     states: dict[str, TransactionState] = field(default_factory=dict)
     next_producer_id_block: int = 0
-    incomplete: bool = False  # some of its records were lost: an empty batch stands for them, or the log begins later
+    incomplete: bool = False  # some of its records were lost
 
 
 class TransactionLog:
     def __init__(self, store: LogStore, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+        self._topic = StateTopic(store, clock, TRANSACTION_STATE_TOPIC, _TOPIC_CONFIG)
 
     async def open(self) -> Remembered:
         """Create the topic if this is the first start; otherwise replay it."""
-        if self._store.topic(TRANSACTION_STATE_TOPIC) is None:
-            await self._store.create_topic(TRANSACTION_STATE_TOPIC, 1, _TOPIC_CONFIG)
+        await self._topic.open()
         remembered = Remembered()
-        offset = self._store.bounds(TRANSACTION_STATE).log_start_offset
-        remembered.incomplete = offset > 0
-        while offset < self._store.bounds(TRANSACTION_STATE).high_watermark:
-            found = await self._store.read(TRANSACTION_STATE, offset, REPLAY_READ_BYTES, verified=True)
-            if not len(found.records):
-                break
-            for header, batch in iter_batches(found.records):
-                if not header.record_count:
-                    remembered.incomplete = True
-                for record in iter_records(batch):
-                    self._fold(remembered, record)
-                offset = header.last_offset + 1
+        async for records in self._topic.replay():
+            for offset, _, key, value, _ in records:
+                _fold(remembered, offset, key, value)
+        remembered.incomplete = self._topic.incomplete
         return remembered
 
     def write_state(
@@ -88,23 +77,22 @@ class TransactionLog:
         await self._append(key, value, Durability.DISK)
 
     def _append(self, key: bytes, value: bytes | None, durability: Durability) -> asyncio.Future[Appended]:
-        batch = build_batch([NewRecord(key, value)], timestamp_ms=self._clock.wall_ms())
-        return self._store.append(TRANSACTION_STATE, batch, durability)
+        return self._topic.put([state_record(key, value)], durability)
 
-    @staticmethod
-    def _fold(remembered: Remembered, record: Record) -> None:
-        if record.key is None or record.control:
-            return
-        try:
-            version = key_version(record.key)
-            if version == PRODUCER_IDS_KEY_VERSION and record.value is not None:
-                remembered.next_producer_id_block = decode_next_block(record.value)
-            elif version == TRANSACTION_KEY_VERSION:
-                transactional_id = decode_key(record.key)
-                state = None if record.value is None else decode_value(record.value)
-                if state is None or state.status is Status.DEAD:
-                    remembered.states.pop(transactional_id, None)
-                else:
-                    remembered.states[transactional_id] = state
-        except ValueError as error:
-            raise CorruptBatch(f"{TRANSACTION_STATE} at offset {record.offset}: {error}") from None
+
+def _fold(remembered: Remembered, offset: int, key: bytes | None, value: bytes | None) -> None:
+    if key is None:
+        return
+    try:
+        version = key_version(key)
+        if version == PRODUCER_IDS_KEY_VERSION and value is not None:
+            remembered.next_producer_id_block = decode_next_block(value)
+        elif version == TRANSACTION_KEY_VERSION:
+            transactional_id = decode_key(key)
+            state = None if value is None else decode_value(value)
+            if state is None or state.status is Status.DEAD:
+                remembered.states.pop(transactional_id, None)
+            else:
+                remembered.states[transactional_id] = state
+    except ValueError as error:
+        raise CorruptBatch(f"{TRANSACTION_STATE} at offset {offset}: {error}") from None

@@ -18,10 +18,10 @@ from typing import Protocol
 
 from trunkline.clock import Clock
 from trunkline.cursors.queue import state
-from trunkline.cursors.queue.limits import QUEUE_STATE_CONFIG, QueueLimits
-from trunkline.log.batch import iter_batches
+from trunkline.cursors.queue.limits import QUEUE_STATE_CONFIG
 from trunkline.log.errors import LogError
-from trunkline.log.records import LightNewRecord, LightRecord, encode_records, iter_light
+from trunkline.log.records import LightRecord
+from trunkline.log.state_topic import StateTopic, state_record
 from trunkline.log.store import Durability, LogStore, TopicPartition
 from trunkline.log.ticket import Appended, Ticket
 
@@ -46,41 +46,24 @@ class Journaled(Protocol):
 
 
 class QueueJournal:
-    def __init__(self, store: LogStore, clock: Clock, limits: QueueLimits, on_touch: Callable[[], None]) -> None:
+    def __init__(self, store: LogStore, clock: Clock, on_touch: Callable[[], None]) -> None:
         """`on_touch` is called whenever there is something to flush."""
         self._store = store
-        self._clock = clock
-        self._limits = limits
+        self._topic = StateTopic(store, clock, QUEUE_STATE.topic, QUEUE_STATE_CONFIG)
         self._touched: dict[Journaled, None] = {}
         self._unsynced = False
         self._on_touch = on_touch
 
     async def open(self) -> None:
         """Create `__queue_state` if it is not there."""
-        if self._store.topic(QUEUE_STATE.topic) is None:
-            await self._store.create_topic(QUEUE_STATE.topic, 1, QUEUE_STATE_CONFIG)
+        await self._topic.open()
 
-    async def replay(self) -> AsyncIterator[LightRecord]:
-        bounds = self._store.bounds(QUEUE_STATE)
-        offset, end = bounds.log_start_offset, bounds.high_watermark
-        while offset < end:
-            piece = await self._store.read(QUEUE_STATE, offset, self._limits.replay_read_bytes, verified=True)
-            before = offset
-            for header, batch in iter_batches(piece.records):
-                offset = max(offset, header.last_offset + 1)
-                for record in iter_light(batch, self._limits.max_decompressed_bytes):
-                    yield record
-            if offset == before:
-                return  # compaction may leave nothing between here and the end
+    def replay(self) -> AsyncIterator[list[LightRecord]]:
+        return self._topic.replay()
 
     async def read_value(self, offset: int) -> bytes | None:
         """The value of one record, by its offset; None when it is gone."""
-        piece = await self._store.read(QUEUE_STATE, offset, 1, verified=True)
-        for _, batch in iter_batches(piece.records):
-            for found, _, _, value, _ in iter_light(batch, self._limits.max_decompressed_bytes):
-                if found == offset:
-                    return value
-        return None
+        return await self._topic.value_at(offset)
 
     def touch(self, queue: Journaled) -> None:
         self._touched[queue] = None
@@ -110,9 +93,7 @@ class QueueJournal:
 
     def write(self, records: Iterable[StateRecord], durability: Durability) -> Ticket:
         """Append records of the caller's own making."""
-        light: list[LightNewRecord] = [(key, value, b"\x00", -1) for key, value in records]
-        batch = encode_records(light, timestamp_ms=self._clock.wall_ms())
-        ticket = self._store.append(QUEUE_STATE, batch, durability)
+        ticket = self._topic.put([state_record(key, value) for key, value in records], durability)
         self._unsynced = durability is not Durability.DISK
         return ticket
 

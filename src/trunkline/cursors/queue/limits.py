@@ -22,8 +22,6 @@ class QueueLimits(NamedTuple):
     max_scheduled: int = 100_000  # messages that wait for their time, per queue
     max_scheduled_bytes: int = 64 << 20  # of those of queues that are not durable: they are in memory only
     trim_bytes: int = 32 << 20  # an acknowledged prefix is trimmed when about this much is free
-    replay_read_bytes: int = 4 << 20
-    max_decompressed_bytes: int = 64 << 20  # one batch of a Kafka producer
 
 
 # The settings of a queue's topic. Messages stay until they are settled, whatever their age; segments are small so that a

@@ -30,25 +30,29 @@ class RestoredQueue:
 async def restore_queues(journal: QueueJournal) -> dict[str, RestoredQueue]:
     """Read the journal from end to end. A record that cannot be understood is reported and passed over."""
     queues: dict[str, RestoredQueue] = {}
-    async for offset, _, key, value, _ in journal.replay():
-        found = None if key is None else state.decode_key(key)
-        if found is None:
-            continue
-        kind, queue_id, number = found
-        queue = queues.setdefault(queue_id, RestoredQueue())
-        try:
-            if kind == state.HEAD:
-                queue.head = None if value is None else state.decode_head(value)
-            elif kind == state.CHUNK:
-                queue.chunks.pop(number, None)
-                if value is not None:
-                    queue.chunks[number] = state.decode_chunk(value)
-            else:
-                queue.scheduled.pop(number, None)
-                if value is not None:
-                    queue.scheduled[number] = (state.decode_due(value), offset)
-        except ValueError as error:
-            _logger.error(
-                "a record of queue %s at offset %d of the queue state is passed over: %s", queue_id, offset, error
-            )
+    async for records in journal.replay():
+        for offset, _, key, value, _ in records:
+            found = None if key is None else state.decode_key(key)
+            if found is None:
+                continue
+            kind, queue_id, number = found
+            try:
+                _fold(queues.setdefault(queue_id, RestoredQueue()), kind, number, value, offset)
+            except ValueError as error:
+                _logger.error(
+                    "a record of queue %s at offset %d of the queue state is passed over: %s", queue_id, offset, error
+                )
     return {queue_id: queue for queue_id, queue in queues.items() if queue.head or queue.chunks or queue.scheduled}
+
+
+def _fold(queue: RestoredQueue, kind: bytes, number: int, value: bytes | None, offset: int) -> None:
+    if kind == state.HEAD:
+        queue.head = None if value is None else state.decode_head(value)
+    elif kind == state.CHUNK:
+        queue.chunks.pop(number, None)
+        if value is not None:
+            queue.chunks[number] = state.decode_chunk(value)
+    else:
+        queue.scheduled.pop(number, None)
+        if value is not None:
+            queue.scheduled[number] = (state.decode_due(value), offset)

@@ -47,7 +47,7 @@ class QueueRuntime:
         self.store = store
         self.clock = clock
         self.limits = limits or QueueLimits()
-        self.journal = QueueJournal(store, clock, self.limits, self._request_turn)
+        self.journal = QueueJournal(store, clock, self._request_turn)
         self.held_bytes = 0  # in memory, of all queues
         self._ask = turn.ask_to_deal
         self.put_off = turn.put_off

@@ -20,8 +20,10 @@ from typing import NamedTuple
 from trunkline.clock import Clock
 from trunkline.cursors.stream.errors import GroupError, GroupErrorName
 from trunkline.cursors.stream.limits import GroupLimits
-from trunkline.log.batch import BatchHeader, NewRecord, build_batch, iter_batches
+from trunkline.log.batch import BatchHeader, NewRecord, build_batch
 from trunkline.log.errors import BatchTooLarge, LogError, ProducerFenced
+from trunkline.log.records import LightNewRecord
+from trunkline.log.state_topic import StateTopic, state_record
 from trunkline.log.store import Durability, LogStore, TopicPartition
 from trunkline.log.ticket import Appended
 
@@ -56,6 +58,13 @@ class Journal:
         self._store = store
         self._clock = clock
         self._limits = limits
+        settings = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "max.message.bytes": str(limits.max_batch_bytes),
+            "segment.bytes": str(100 << 20),
+        }
+        self._topic = StateTopic(store, clock, OFFSETS_TOPIC, settings)
         self._waiting: list[_Write] = []
         self._backlog_records = 0
         self._in_flight: set[asyncio.Task[None]] = set()
@@ -64,27 +73,11 @@ class Journal:
 
     async def open(self) -> None:
         """Create `__consumer_offsets` if it is not there."""
-        if self._store.topic(OFFSETS_TOPIC) is None:
-            settings = {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "max.message.bytes": str(self._limits.max_batch_bytes),
-                "segment.bytes": str(100 << 20),
-            }
-            await self._store.create_topic(OFFSETS_TOPIC, 1, settings)
+        await self._topic.open()
 
-    async def replay(self) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-        """Every batch of the log, uncommitted ones and control batches included."""
-        bounds = self._store.bounds(OFFSETS_PARTITION)
-        offset, end = bounds.log_start_offset, bounds.high_watermark
-        while offset < end:
-            piece = await self._store.read(OFFSETS_PARTITION, offset, self._limits.replay_read_bytes, verified=True)
-            before = offset
-            for header, batch in iter_batches(piece.records):
-                offset = max(offset, header.last_offset + 1)
-                yield header, batch
-            if offset == before:
-                break  # compaction may leave nothing between here and the end
+    def replay(self) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        """Every batch of the log, those of open transactions and markers included: which of them count, the fold says."""
+        return self._topic.replay_batches()
 
     def write(self, records: Sequence[JournalRecord], apply: Apply | None = None) -> asyncio.Future[int]:
         """Write records together. `apply` and the future get the offset of the first; the others follow it."""
@@ -114,7 +107,7 @@ class Journal:
             timestamp_ms=self._clock.wall_ms(),
         )
         try:
-            future = self._store.append(OFFSETS_PARTITION, batch, Durability.DISK)
+            future = self._topic.append(batch, Durability.DISK)
             end = self._store.bounds(OFFSETS_PARTITION).high_watermark
             apply(end - len(records))
             await asyncio.shield(future)
@@ -143,7 +136,7 @@ class Journal:
         """Append all records now, so that their order in the log is the order of the writes."""
         futures: list[asyncio.Future[Appended]] = []
         places: list[_Place] = []
-        batch: list[NewRecord] = []
+        batch: list[LightNewRecord] = []
         size = 0
         for write in writes:
             first: tuple[int, int] | None = None
@@ -153,17 +146,16 @@ class Journal:
                     futures.append(self._append_batch(batch))
                     batch, size = [], 0
                 first = first or (len(futures), len(batch))
-                batch.append(NewRecord(key, value))
+                batch.append(state_record(key, value))
                 size += record_bytes
             assert first is not None
             places.append(_Place(first[0], len(futures), first[1]))
         futures.append(self._append_batch(batch))
         return futures, places
 
-    def _append_batch(self, records: list[NewRecord]) -> asyncio.Future[Appended]:
-        batch = build_batch(records, timestamp_ms=self._clock.wall_ms())
+    def _append_batch(self, records: list[LightNewRecord]) -> asyncio.Future[Appended]:
         try:
-            return self._store.append(OFFSETS_PARTITION, batch, Durability.DISK)
+            return self._topic.put(records, Durability.DISK)
         except LogError as error:
             failed: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
             failed.set_exception(error)

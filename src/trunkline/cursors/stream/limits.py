@@ -17,7 +17,6 @@ class GroupLimits(NamedTuple):
     max_assignment_bytes: int = 8 << 20  # all assignments of one classic generation together
     max_journal_backlog_records: int = 1_000_000  # waiting to be written; more are refused, and clients try again
     max_batch_bytes: int = 16 << 20  # max.message.bytes of __consumer_offsets: one classic group must fit
-    replay_read_bytes: int = 1 << 20
 
     # classic protocol
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms

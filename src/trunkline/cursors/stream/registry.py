@@ -32,7 +32,8 @@ from trunkline.cursors.stream.records import (
     read_offset_value,
 )
 from trunkline.cursors.stream.runtime import GroupRuntime
-from trunkline.log.batch import BatchHeader, Record, iter_records, read_marker
+from trunkline.log.batch import BatchHeader, read_marker
+from trunkline.log.records import iter_light
 from trunkline.log.store import LogStore, TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -176,28 +177,29 @@ class _Fold:
             if marker is not None:
                 self._book.end_transaction(header.producer_id, commit=marker.commit)
             return
-        for record in iter_records(batch):
+        producer_id = header.producer_id if header.transactional else None
+        for offset, _, key, value, _ in iter_light(batch):
             try:
-                self._add(record, header.producer_id if header.transactional else None)
+                self._add(offset, key, value, producer_id)
             except UnreadableRecord as error:
-                _LOG.error("record %d of __consumer_offsets is skipped: %s", record.offset, error)
+                _LOG.error("record %d of __consumer_offsets is skipped: %s", offset, error)
 
-    def _add(self, record: Record, producer_id: int | None) -> None:
-        if record.key is None:
+    def _add(self, offset: int, record_key: bytes | None, value: bytes | None, producer_id: int | None) -> None:
+        if record_key is None:
             raise UnreadableRecord("no key")
-        key, value = read_key(record.key), record.value
+        key = read_key(record_key)
         if isinstance(key, OffsetKey):
-            self._add_offset(key, value, producer_id, record.offset)
+            self._add_offset(key, value, producer_id, offset)
         elif isinstance(key, ClassicKey):
             if value is None:
                 self.classic.pop(key.group_id, None)
             else:
-                self.classic[key.group_id] = (value, record.offset)
+                self.classic[key.group_id] = (value, offset)
         elif isinstance(key, ConsumerGroupKey):
             if value is None:
                 self.consumer.pop(key.group_id, None)
             else:
-                self.consumer[key.group_id] = (read_json_value(value), record.offset)
+                self.consumer[key.group_id] = (read_json_value(value), offset)
         elif isinstance(key, GroupSettingsKey):
             self.settings[key.group_id] = {} if value is None else read_json_value(value)
         elif isinstance(key, ConsumerMemberKey):

@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from trunkline.log.aborted import AbortedEntry, decode_aborted
-from trunkline.log.batch import iter_records, read_marker
+from trunkline.log.batch import read_marker
 from trunkline.log.config import TopicConfig
 from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, DamagedCheckpoint, PartitionMark
 from trunkline.log.embedded.damage import examine
 from trunkline.log.embedded.index import OffsetIndex, TimeIndex
 from trunkline.log.embedded.segment import OFFSET_DIGITS, Segment, TornLog, check_batches
-from trunkline.log.embedded.topology import TOPOLOGY_CONFIG, TOPOLOGY_TOPIC, TopicEntry, Topology
+from trunkline.log.embedded.topology import TOPOLOGY_CONFIG, TopicEntry, Topology
 from trunkline.log.errors import CorruptBatch, InvalidConfig
+from trunkline.log.names import TOPOLOGY_TOPIC
 from trunkline.log.producers import ProducerTable
+from trunkline.log.records import iter_light
 
 Progress = Callable[[int], None]
 _TOPOLOGY = f"{TOPOLOGY_TOPIC}-0"
@@ -96,9 +98,9 @@ def _topology(directory: str) -> Topology:
     for segment in _segments(folder) if os.path.isdir(folder) else []:
         fd = os.open(segment.log_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for _, _, batch in check_batches(fd, segment.size):
-                for record in iter_records(batch):
-                    topology.apply(record)
+            for _, header, batch in check_batches(fd, segment.size):
+                for _, _, key, value, _ in () if header.control else iter_light(batch):
+                    topology.apply(key, value)
         except (TornLog, CorruptBatch, ValueError):
             continue
         finally:

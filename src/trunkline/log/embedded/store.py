@@ -26,7 +26,7 @@ from types import MappingProxyType
 from uuid import UUID, uuid4
 
 from trunkline.clock import Clock, SystemClock
-from trunkline.log.batch import NewRecord, build_batch, iter_records
+from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.config import LONG_MAX, TopicConfig
 from trunkline.log.embedded import reader
 from trunkline.log.embedded.ahead import ReadAhead
@@ -49,7 +49,6 @@ from trunkline.log.embedded.segment import LoadedIndexes, Segment, TornLog, chec
 from trunkline.log.embedded.topology import (
     TOPOLOGY_CONFIG,
     TOPOLOGY_ID,
-    TOPOLOGY_TOPIC,
     TopicEntry,
     Topology,
     encode_tombstone,
@@ -67,7 +66,9 @@ from trunkline.log.errors import (
     UnknownTopicOrPartition,
 )
 from trunkline.log.limits import StoreLimits
-from trunkline.log.names import check_topic_name, folded
+from trunkline.log.names import TOPOLOGY_TOPIC, check_topic_name, folded
+from trunkline.log.records import iter_light
+from trunkline.log.state_topic import is_gap
 from trunkline.log.store import (
     Bounds,
     Buffer,
@@ -295,11 +296,10 @@ class EmbeddedStore(LogStore):
                 continue
             try:
                 for position, header, batch in check_batches(self._pool.fd(segment.log_path), segment.size):
-                    if not header.record_count:
-                        topology.incomplete = True  # it stands for what was lost (see damage)
+                    topology.incomplete |= is_gap(header)
                     try:
-                        for record in iter_records(batch):
-                            topology.apply(record)
+                        for _, _, key, value, _ in () if header.control else iter_light(batch):
+                            topology.apply(key, value)
                     except (CorruptBatch, ValueError) as error:
                         raise StorageFailure(segment.log_path, f"unreadable at position {position}: {error}") from None
             except TornLog as torn:

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from trunkline.log.batch import NewRecord, Record
+from trunkline.log.batch import NewRecord
 
-TOPOLOGY_TOPIC = "__topology"
 TOPOLOGY_ID = UUID("7472756e-6b6c-4e65-8000-746f706f6c67")
 TOPOLOGY_CONFIG: Mapping[str, str] = {
     "cleanup.policy": "compact",
@@ -41,16 +40,16 @@ class Topology:
         self.deleted: set[str] = set()
         self.incomplete = False  # some of the records were lost
 
-    def apply(self, record: Record) -> None:
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Fold one record in. ValueError when a topic's record cannot be understood."""
-        if record.control or record.key is None or not record.key.startswith(_KEY_PREFIX):
+        if key is None or not key.startswith(_KEY_PREFIX):
             return
-        name = record.key[len(_KEY_PREFIX) :].decode()
-        if record.value is None:
+        name = key[len(_KEY_PREFIX) :].decode()
+        if value is None:
             self.topics.pop(name, None)
             self.deleted.add(name)
             return
-        self.topics[name] = decode_topic(name, record.value)
+        self.topics[name] = decode_topic(name, value)
         self.deleted.discard(name)
 
 

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from trunkline.broker.state_topic import StateTopic
+from trunkline.broker.keyed_state import KeyedState
 from trunkline.clock import Clock
 from trunkline.log.store import Durability, LogStore, TopicPartition
 from trunkline.log.ticket import Appended
@@ -74,25 +74,17 @@ class StoredSession:
 
 class SessionJournal:
     def __init__(self, store: LogStore, clock: Clock) -> None:
-        self._topic = StateTopic(store, clock, SESSIONS_TOPIC)
+        self._state = KeyedState(store, clock, SESSIONS_TOPIC)
         self._flows: set[str] = set()  # clients that have a `flow:` record
         self._inbound: set[str] = set()
 
     async def load(self) -> tuple[dict[str, StoredSession], dict[str, Places], Seen]:
         """Every session, the places of every group, and what was seen, as they were written last."""
-        await self._topic.open()
-        latest: dict[bytes, bytes] = {}
-        async for _offset, _timestamp_ms, key, value, _headers in self._topic.replay():
-            if key is None:
-                continue
-            if value is None:
-                latest.pop(key, None)
-            else:
-                latest[key] = value
+        await self._state.topic.open()
         sessions: dict[str, StoredSession] = {}
         groups: dict[str, Places] = {}
         seen = Seen({}, False)
-        for key, value in latest.items():
+        for key, value in (await self._state.topic.latest()).items():
             kind, _, rest = key.decode().partition(":")
             if kind == "share":
                 groups[rest] = decode_flow(value)[0]
@@ -129,10 +121,10 @@ class SessionJournal:
 
     @property
     def dirty(self) -> bool:
-        return self._topic.dirty
+        return self._state.dirty
 
     def flush(self, durability: Durability) -> asyncio.Future[Appended]:
-        return self._topic.flush(durability)
+        return self._state.flush(durability)
 
     def put_session(self, state: SessionState) -> None:
         state.in_journal = True
@@ -143,7 +135,7 @@ class SessionJournal:
             "disconnected_ms": state.disconnected_ms,
             "will": _encode_will(state.will),
         }
-        self._topic.put(b"session:" + state.client_id.encode(), json.dumps(table).encode())
+        self._state.put(b"session:" + state.client_id.encode(), json.dumps(table).encode())
 
     def put_subscription(self, subscription: Subscription) -> None:
         options = [
@@ -154,25 +146,25 @@ class SessionJournal:
             subscription.identifier,
             subscription.since,
         ]
-        self._topic.put(
+        self._state.put(
             _subscription_key(subscription.state.client_id, subscription.name), json.dumps(options).encode()
         )
 
     def remove_subscription(self, client_id: str, name: str) -> None:
-        self._topic.put(_subscription_key(client_id, name), None)
+        self._state.put(_subscription_key(client_id, name), None)
 
     def put_inbound(self, state: SessionState) -> None:
         self._inbound.add(state.client_id)
         value = struct.pack(f">{len(state.inbound)}H", *sorted(state.inbound))
-        self._topic.put(b"in:" + state.client_id.encode(), value)
+        self._state.put(b"in:" + state.client_id.encode(), value)
 
     def put_seen(self, places: Places) -> None:
-        self._topic.put(b"seen:", encode_flow(places, {}) + _MARKED)
+        self._state.put(b"seen:", encode_flow(places, {}) + _MARKED)
 
     def put_flow(self, state: SessionState) -> None:
         if state.in_journal and state.persistent:
             self._flows.add(state.client_id)
-            self._topic.put(b"flow:" + state.client_id.encode(), encode_flow(state.places(), state.window.entries))
+            self._state.put(b"flow:" + state.client_id.encode(), encode_flow(state.places(), state.window.entries))
 
     def remove_session(self, state: SessionState) -> None:
         state.in_journal = False
@@ -184,21 +176,21 @@ class SessionJournal:
         raw = client_id.encode()
         if client_id in self._flows:
             self._flows.discard(client_id)
-            self._topic.put(b"flow:" + raw, None)
+            self._state.put(b"flow:" + raw, None)
         if client_id in self._inbound:
             self._inbound.discard(client_id)
-            self._topic.put(b"in:" + raw, None)
-        self._topic.put(b"session:" + raw, None)
+            self._state.put(b"in:" + raw, None)
+        self._state.put(b"session:" + raw, None)
 
     def put_group(self, group: ShareGroup) -> None:
         """Its places, as long as a member's session is kept; else nothing."""
         key = b"share:" + group.name.encode()
         if group.persistent:
             group.in_journal = True
-            self._topic.put(key, encode_flow(group.places(), {}))
+            self._state.put(key, encode_flow(group.places(), {}))
         elif group.in_journal:
             group.in_journal = False
-            self._topic.put(key, None)
+            self._state.put(key, None)
 
 
 def _subscription_key(client_id: str, name: str) -> bytes:
