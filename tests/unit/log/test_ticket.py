@@ -49,3 +49,21 @@ def test_a_refused_batch_has_no_place_and_who_waits_is_told_so() -> None:
         assert isinstance(ticket.exception(), StorageFailure)
 
     asyncio.run(scenario())
+
+
+def test_the_place_can_be_waited_for() -> None:
+    async def scenario() -> None:
+        known, coming, refused = Ticket(), Ticket(), Ticket()
+        known.placed(PLACE)
+        assert await known.placement() == PLACE
+        waiting = [asyncio.create_task(ticket.placement()) for ticket in (coming, coming, refused)]
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in waiting)
+        waiting[0].cancel()  # who goes away leaves the ticket to the others
+        await asyncio.wait({waiting[0]})
+        coming.placed(PLACE)
+        refused.set_exception(StorageFailure("memory", "gone"))
+        assert [await each for each in waiting[1:]] == [PLACE, None]
+        assert isinstance(refused.exception(), StorageFailure)
+
+    asyncio.run(scenario())

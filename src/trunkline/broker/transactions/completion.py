@@ -2,8 +2,9 @@
 
 A transaction gets here when its Prepare record is durable: the outcome can no longer change, whatever fails.
 
-1. `place` appends a marker to every partition of the transaction; for `__consumer_offsets` it then tells the groups, so
-   that the offsets count. Both are visible at once. A client's EndTxn is answered here.
+1. `place` appends a marker to every partition of the transaction, and waits until each has its place, which comes after
+   that of everything in the transaction; for `__consumer_offsets` it then tells the groups, so that the offsets count.
+   Both are visible at once. A client's EndTxn is answered here.
 2. `settle` waits until the markers are on disk, then writes the Complete record and makes it the state.
 
 Crashes: a start finds Prepare and does it all again. A marker that is written twice is harmless, because the producer
@@ -103,8 +104,9 @@ class Completer:
                 self._refused(transaction, tp, error)
         for ticket in placed.values():
             if ticket.place is None:
-                await ticket.until_placed()
-        if OFFSETS_PARTITION in placed and not transaction.offsets_ended:
+                await ticket.placement()  # refused: `settle` sees why
+        offsets = placed.get(OFFSETS_PARTITION)
+        if offsets is not None and offsets.place is not None and not transaction.offsets_ended:
             try:
                 await self._groups.txn_end(state.producer_id, commit)
                 transaction.offsets_ended = True

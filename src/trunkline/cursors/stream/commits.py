@@ -18,7 +18,7 @@ from trunkline.cursors.stream.classic_state import ClassicState
 from trunkline.cursors.stream.consumer import ConsumerGroup
 from trunkline.cursors.stream.descriptions import Group
 from trunkline.cursors.stream.errors import GroupError, GroupErrorName
-from trunkline.cursors.stream.journal import OFFSETS_PARTITION, JournalRecord
+from trunkline.cursors.stream.journal import JournalRecord, Written
 from trunkline.cursors.stream.offsets import CommittedOffset, FetchedOffset, OffsetBook, OffsetEntry
 from trunkline.cursors.stream.records import OffsetValue, offset_key, offset_value
 from trunkline.cursors.stream.registry import GroupRegistry
@@ -177,13 +177,12 @@ class OffsetCommits:
 
     def topic_deleted(self, topic: str) -> asyncio.Future[None]:
         """Forget every offset of a topic that no longer exists. The future completes when that is on disk."""
-        self._runtime.journal.flush()
-        cutoff = self._store.bounds(OFFSETS_PARTITION).high_watermark
-        return asyncio.ensure_future(self._forget_topic(topic, cutoff))
+        return asyncio.ensure_future(self._forget_topic(topic, self._runtime.journal.written()))
 
-    async def _forget_topic(self, topic: str, cutoff: int) -> None:
+    async def _forget_topic(self, topic: str, written: Written) -> None:
         await self._runtime.journal.settle()
         # A topic of the same name may have been created since; what was committed to it lies after the cutoff.
+        cutoff = await written.end_offset()
         writes = []
         for group_id in list(self._book.groups()):
             self._book.forget_pending(group_id, topic)
@@ -197,10 +196,10 @@ class OffsetCommits:
     async def forget_unknown_topics(self) -> None:
         """After a start: a crash may have come between the deletion of a topic and that of its offsets."""
         named = {tp.topic for group_id in self._book.groups() for tp in self._book.committed(group_id)}
-        cutoff = self._store.bounds(OFFSETS_PARTITION).high_watermark
+        written = self._runtime.journal.written()
         for topic in named:
             if self._store.topic(topic) is None:
-                await self._forget_topic(topic, cutoff)
+                await self._forget_topic(topic, written)
 
     def _remove(self, group_id: str, gone: Sequence[TopicPartition], *, group_too: bool = False) -> asyncio.Future[int]:
         records: list[JournalRecord] = [(offset_key(group_id, tp.topic, tp.partition), None) for tp in gone]

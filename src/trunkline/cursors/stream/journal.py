@@ -7,7 +7,7 @@ clients try again. So memory that changes only in `apply` is never ahead of the 
 was told.
 
 Transactional commits do not share a batch, as a batch has one producer. They are applied (to what is pending) as soon as
-they are appended: the end of the transaction may follow at once.
+their place in the log is known: the end of the transaction may follow at once, and its marker gets its place after them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trunkline.log.errors import BatchTooLarge, LogError, ProducerFenced
 from trunkline.log.records import LightNewRecord
 from trunkline.log.state_topic import StateTopic, state_record
 from trunkline.log.store import Durability, LogStore, TopicPartition
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Appended, Ticket
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,9 +53,20 @@ class _Place(NamedTuple):
     index_in_batch: int
 
 
+class Written(NamedTuple):
+    """Everything that was written up to some moment."""
+
+    end_offset_so_far: int
+    unplaced: tuple[Ticket, ...]
+
+    async def end_offset(self) -> int:
+        """The offset behind it; known when all of it has its place."""
+        places = [await ticket.placement() for ticket in self.unplaced]
+        return max([self.end_offset_so_far, *(place.last_offset + 1 for place in places if place is not None)])
+
+
 class Journal:
     def __init__(self, store: LogStore, clock: Clock, limits: GroupLimits) -> None:
-        self._store = store
         self._clock = clock
         self._limits = limits
         settings = {
@@ -66,6 +77,8 @@ class Journal:
         }
         self._topic = StateTopic(store, clock, OFFSETS_TOPIC, settings)
         self._waiting: list[_Write] = []
+        self._unplaced: dict[Ticket, None] = {}
+        self._end_offset = 0  # behind what was written and has its place
         self._backlog_records = 0
         self._in_flight: set[asyncio.Task[None]] = set()
         self._last_flight: asyncio.Task[None] | None = None
@@ -106,19 +119,39 @@ class Journal:
             transactional=True,
             timestamp_ms=self._clock.wall_ms(),
         )
+        write = _Write(records, apply, asyncio.get_running_loop().create_future())
+        write.done.add_done_callback(_mark_retrieved)
         try:
-            future = self._topic.append(batch, Durability.DISK)
-            end = self._store.bounds(OFFSETS_PARTITION).high_watermark
-            apply(end - len(records))
-            await asyncio.shield(future)
+            ticket = self._noted(self._topic.append(batch, Durability.DISK))
+            ticket.when_placed(lambda placed: self._complete(write, placed.place.base_offset) if placed.place else None)
+            await asyncio.shield(ticket)
         except LogError as error:
             raise _refusal(error) from error
+        await write.done  # it was applied with the place; this is how that went
 
     async def settle(self) -> None:
-        """Wait until everything written so far is on disk and applied."""
+        """Wait until everything written so far is applied, and on disk but for what belongs to a transaction."""
         self.flush()
         while self._in_flight:
             await asyncio.wait(set(self._in_flight))
+        for ticket in tuple(self._unplaced):
+            await ticket.placement()
+
+    def written(self) -> Written:
+        """Everything that was written before this call, for who must tell it from what comes after."""
+        self.flush()
+        return Written(max(self._end_offset, self._topic.following), tuple(self._unplaced))
+
+    def _noted(self, ticket: Ticket) -> Ticket:
+        if ticket.place is None:
+            self._unplaced[ticket] = None
+        ticket.when_placed(self._placed)
+        return ticket
+
+    def _placed(self, ticket: Ticket) -> None:
+        self._unplaced.pop(ticket, None)
+        if ticket.place is not None:
+            self._end_offset = ticket.place.last_offset + 1
 
     def flush(self) -> None:
         """Append what waits, without waiting for the end of this turn."""
@@ -126,15 +159,15 @@ class Journal:
         writes, self._waiting = self._waiting, []
         if not writes:
             return
-        futures, places = self._append(writes)
-        flight = asyncio.get_running_loop().create_task(self._land(writes, futures, places, self._last_flight))
+        tickets, places = self._append(writes)
+        flight = asyncio.get_running_loop().create_task(self._land(writes, tickets, places, self._last_flight))
         self._last_flight = flight
         self._in_flight.add(flight)
         flight.add_done_callback(self._in_flight.discard)
 
-    def _append(self, writes: Sequence[_Write]) -> tuple[list[asyncio.Future[Appended]], list[_Place]]:
+    def _append(self, writes: Sequence[_Write]) -> tuple[list[Ticket], list[_Place]]:
         """Append all records now, so that their order in the log is the order of the writes."""
-        futures: list[asyncio.Future[Appended]] = []
+        tickets: list[Ticket] = []
         places: list[_Place] = []
         batch: list[LightNewRecord] = []
         size = 0
@@ -143,32 +176,32 @@ class Journal:
             for key, value in write.records:
                 record_bytes = len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
                 if batch and size + record_bytes > _BATCH_TARGET_BYTES:
-                    futures.append(self._append_batch(batch))
+                    tickets.append(self._append_batch(batch))
                     batch, size = [], 0
-                first = first or (len(futures), len(batch))
+                first = first or (len(tickets), len(batch))
                 batch.append(state_record(key, value))
                 size += record_bytes
             assert first is not None
-            places.append(_Place(first[0], len(futures), first[1]))
-        futures.append(self._append_batch(batch))
-        return futures, places
+            places.append(_Place(first[0], len(tickets), first[1]))
+        tickets.append(self._append_batch(batch))
+        return tickets, places
 
-    def _append_batch(self, records: list[LightNewRecord]) -> asyncio.Future[Appended]:
+    def _append_batch(self, records: list[LightNewRecord]) -> Ticket:
         try:
-            return self._topic.put(records, Durability.DISK)
+            return self._noted(self._topic.put(records, Durability.DISK))
         except LogError as error:
-            failed: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+            failed = Ticket(loop=asyncio.get_running_loop())
             failed.set_exception(error)
             return failed
 
     async def _land(
         self,
         writes: Sequence[_Write],
-        futures: Sequence[asyncio.Future[Appended]],
+        tickets: Sequence[Ticket],
         places: Sequence[_Place],
         before: asyncio.Task[None] | None,
     ) -> None:
-        results = await asyncio.gather(*futures, return_exceptions=True)
+        results = await asyncio.gather(*tickets, return_exceptions=True)
         if before is not None and not before.done():
             await asyncio.wait({before})  # fsyncs may complete out of order; applying may not
         for write, place in zip(writes, places, strict=True):
