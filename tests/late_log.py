@@ -29,6 +29,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from trunkline.log.batch import iter_batches
+from trunkline.log.coordinated import CoordinatedStore
 from trunkline.log.errors import LogError, StorageFailure
 from trunkline.log.store import (
     Bounds,
@@ -51,7 +52,7 @@ MAX_DELAY_MS = 5.0
 OUTAGE_MS = 10.0
 
 
-class LateLog(LogStore):
+class LateLog(CoordinatedStore):
     def __init__(
         self, below: LogStore, chance: Random, *, max_delay_ms: float = MAX_DELAY_MS, faults: float = 0.0
     ) -> None:

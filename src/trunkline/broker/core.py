@@ -24,11 +24,13 @@ from trunkline.broker.guard import Operation, TrimForbidden
 from trunkline.broker.limits import BrokerSettings
 from trunkline.broker.space import Space
 from trunkline.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
+from trunkline.broker.transactions.own import OwnTransactions
 from trunkline.broker.turn import Turn
 from trunkline.budget import Budget, Holder
 from trunkline.clock import Clock, SystemClock
 from trunkline.cursors.stream import GroupCoordinator, GroupLimits
 from trunkline.log.config import TopicConfig
+from trunkline.log.coordinated import CoordinatedStore
 from trunkline.log.errors import OffsetOutOfRange, TopicExists, UnknownTopicOrPartition
 from trunkline.log.names import TOPOLOGY_TOPIC
 from trunkline.log.state_topic import StateTopic, state_record
@@ -78,6 +80,9 @@ class BrokerCore:
         self.bounds, self.append = store.bounds, store.append
         self.offset_for_time, self.max_timestamp = store.offset_for_time, store.max_timestamp
         self.producers = store.producers
+        self._own_transactions = OwnTransactions(self.transactions, self.clock)
+        if isinstance(store, CoordinatedStore):
+            store.coordinated_by(self._own_transactions)
         self._has_messaging = False
         if with_messaging:
             self._make_messaging()
@@ -90,9 +95,10 @@ class BrokerCore:
 
     async def start(self) -> None:
         await self.store.start()
-        self.cluster_id = await self._cluster_identity()
         await self.groups.start()
         await self.transactions.start()
+        await self._own_transactions.start()  # state may be part of a transaction: who reads it finds them ended
+        self.cluster_id = await self._cluster_identity()
         if not self._has_messaging and self.store.topic(_QUEUE_STATE_TOPIC) is not None:
             self._make_messaging()
         if self._has_messaging:
@@ -120,7 +126,7 @@ class BrokerCore:
         from trunkline.broker.administration.administration import Administration
         from trunkline.broker.messaging.messaging import Messaging
 
-        self.messaging = Messaging(self.store, self.clock, self.turn, self.transactions, self.groups)
+        self.messaging = Messaging(self.store, self.clock, self.turn, self.groups)
         self.administration = Administration(self.messaging)
         self.accounts = self.messaging.topology.accounts
         self._has_messaging = True

@@ -67,6 +67,14 @@ class InvalidTransactionState(LogError):
     pass
 
 
+class TransactionRefused(LogError):
+    """A transaction could not be opened, for now. Nothing of it was stored."""
+
+
+class OutcomeUnknown(LogError):
+    """A transaction is committed or not: who decides did not answer."""
+
+
 class StorageFailure(LogError):
     """The disk said no. The text names the file and the cause."""
 

@@ -27,13 +27,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from trunkline.log.config import TopicConfig
 from trunkline.log.decoding import DecodingLimits, PassedOver
 from trunkline.log.names import RESERVED_TOPICS
-from trunkline.log.ticket import Ticket
+from trunkline.log.ticket import Appended, Ticket
+
+if TYPE_CHECKING:
+    from trunkline.log.batch import NewRecord
 
 Buffer = bytes | bytearray | memoryview
 
@@ -206,6 +209,14 @@ class LogStore(ABC):
         durability: Durability = Durability.DISK,
     ) -> Ticket:
         """End a producer's transaction on this partition with a control batch."""
+
+    @abstractmethod
+    async def transact(self, parts: Mapping[TopicPartition, Sequence[NewRecord]]) -> Mapping[TopicPartition, Appended]:
+        """Append these records to all of these partitions, those of state topics among them, or to none, whatever crashes.
+
+        When it returns, with where they stand, they are on disk and readers of committed records see them. After a LogError nobody ever will, except
+        after OutcomeUnknown: then they may or may not. Who ends the transaction is the store's matter.
+        """
 
     # -- read ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -315,18 +315,18 @@ def test_a_queue_that_is_deleted_before_the_decision_leaves_the_others_their_mes
         async with opened(tmp_path) as core:
             vhost = of(core)[1]
             queues = [await declare(core, name) for name in "abc"] + [await declare(core, "t", durable=False)]
-            take_identity = core.messaging._atomic._take_identity
+            transact = core.store.transact
 
             async def delete() -> None:
                 for queue in queues:
                     if queue.name not in left and queue.name in vhost.queues:
                         await core.messaging.queues.delete(queue)
 
-            async def delete_first() -> object:
+            async def delete_first(parts: Mapping[TopicPartition, Sequence[NewRecord]]) -> None:
                 await delete()
-                return await take_identity()
+                await transact(parts)
 
-            monkeypatch.setattr(core.messaging._atomic, "_take_identity", delete_first)
+            monkeypatch.setattr(core.store, "transact", delete_first)
             if when == "before":
                 await delete()
             await core.messaging.publish_atomically([(queue, Message(b"x")) for queue in queues])

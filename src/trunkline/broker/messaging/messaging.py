@@ -15,7 +15,6 @@ from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.queue_topics import TopicFollower
 from trunkline.broker.messaging.queues import Queues
 from trunkline.broker.state.topology import Topology, settled
-from trunkline.broker.transactions.coordinator import TransactionCoordinator
 from trunkline.broker.turn import Turn
 from trunkline.clock import Clock
 from trunkline.cursors.queue import Message
@@ -28,7 +27,6 @@ class Messaging:
         store: LogStore,
         clock: Clock,
         turn: Turn,
-        transactions: TransactionCoordinator,
         followers: TopicFollower,
     ) -> None:
         self.turn = turn
@@ -37,13 +35,12 @@ class Messaging:
         self.queues = Queues(
             store, clock, topology=self.topology, turn=turn, dead_letters=self.publishing, followers=followers
         )
-        self._atomic = AtomicPublication(store, transactions, clock)
+        self._atomic = AtomicPublication(store)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        await self._atomic.start()
         await self.topology.start()
         await self.queues.start()
         self.topology.restore_bindings()

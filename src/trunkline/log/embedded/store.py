@@ -28,6 +28,7 @@ from uuid import UUID, uuid4
 from trunkline.clock import Clock, SystemClock
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.config import LONG_MAX, TopicConfig
+from trunkline.log.coordinated import CoordinatedStore
 from trunkline.log.embedded import reader
 from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, PartitionMark
@@ -74,7 +75,6 @@ from trunkline.log.store import (
     Buffer,
     Durability,
     LogDirectory,
-    LogStore,
     OffsetAndTimestamp,
     ProducerState,
     Slice,
@@ -93,7 +93,7 @@ _ADOPTED_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1"}
 _INTERNAL_CONFIG = {"cleanup.policy": "compact", "max.message.bytes": str(300 << 20)}
 
 
-class EmbeddedStore(LogStore):
+class EmbeddedStore(CoordinatedStore):
     def __init__(
         self,
         directory: str | os.PathLike[str],

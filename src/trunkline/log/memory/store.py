@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 
 from trunkline.clock import Clock, SystemClock
 from trunkline.log.config import TopicConfig
+from trunkline.log.coordinated import CoordinatedStore
 from trunkline.log.errors import (
     InvalidPartitionCount,
     InvalidTopicName,
@@ -28,7 +29,6 @@ from trunkline.log.store import (
     Buffer,
     Durability,
     LogDirectory,
-    LogStore,
     OffsetAndTimestamp,
     ProducerState,
     Slice,
@@ -38,7 +38,7 @@ from trunkline.log.store import (
 from trunkline.log.ticket import Appended, Ticket
 
 
-class MemoryStore(LogStore):
+class MemoryStore(CoordinatedStore):
     def __init__(
         self,
         *,
