@@ -29,13 +29,13 @@ from typing import TypeVar
 from uuid import UUID
 
 from trunkline.log.batch import iter_batches
+from trunkline.log.capabilities import EphemeralTopics, LogDirectories
 from trunkline.log.coordinated import CoordinatedStore
 from trunkline.log.errors import LogError, StorageFailure
 from trunkline.log.store import (
     Bounds,
     Buffer,
     Durability,
-    LogDirectory,
     LogStore,
     OffsetAndTimestamp,
     ProducerState,
@@ -138,10 +138,12 @@ class LateLog(CoordinatedStore):
         config: Mapping[str, str] | None = None,
         *,
         topic_id: UUID | None = None,
-        ephemeral: bool = False,
     ) -> TopicInfo:
-        creation = self.below.create_topic(name, partitions, config, topic_id=topic_id, ephemeral=ephemeral)
-        return await (creation if ephemeral else self._there_and_back(creation))
+        return await self._there_and_back(self.below.create_topic(name, partitions, config, topic_id=topic_id))
+
+    @property
+    def ephemeral_topics(self) -> EphemeralTopics | None:
+        return self.below.ephemeral_topics
 
     async def delete_topic(self, name: str) -> None:
         deletion = self.below.delete_topic(name)
@@ -277,15 +279,13 @@ class LateLog(CoordinatedStore):
 
     # -- wait --------------------------------------------------------------------------------------------------------
 
-    def watch(
-        self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False, decodes: bool = False
-    ) -> None:
+    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, decodes: bool = False) -> None:
         if self._is_own(tp.topic):
-            self.below.watch(tp, wake, client_waits=client_waits, decodes=decodes)
+            self.below.watch(tp, wake, decodes=decodes)
             return
         partition = self._partition(tp)
         unheard = partition.watchers.setdefault(wake, _Unheard())
-        self.below.watch(tp, unheard, client_waits=client_waits, decodes=decodes)
+        self.below.watch(tp, unheard, decodes=decodes)
 
     def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
         partition = self._partitions.get(tp)
@@ -302,8 +302,9 @@ class LateLog(CoordinatedStore):
         partition.see(partition.bounds._replace(log_start_offset=start))
         return start
 
-    async def directories(self) -> Sequence[LogDirectory]:
-        return await self.below.directories()
+    @property
+    def log_directories(self) -> LogDirectories | None:
+        return self.below.log_directories
 
 
 class _Partition:

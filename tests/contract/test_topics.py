@@ -140,7 +140,10 @@ def test_an_append_whose_topic_is_deleted_is_stored_or_finds_no_topic(make_store
 
 def test_an_ephemeral_topic_serves_like_another(make_store: MakeStore) -> None:
     async def scenario(store: LogStore) -> None:
-        assert (await store.create_topic("reply", 1, ephemeral=True)).ephemeral
+        able = store.ephemeral_topics
+        if able is None:
+            pytest.skip("it has none")
+        assert (await able.create_ephemeral_topic("reply", 1)).ephemeral
         reply = TopicPartition("reply", 0)
         assert (await put(store, b"a", b"b", tp=reply)).base_offset == 0
         assert values(await seen(store, reply)) == [b"a", b"b"]

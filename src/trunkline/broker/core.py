@@ -29,12 +29,13 @@ from trunkline.broker.turn import Turn
 from trunkline.budget import Budget, Holder
 from trunkline.clock import Clock, SystemClock
 from trunkline.cursors.stream import GroupCoordinator, GroupLimits
-from trunkline.log.config import TopicConfig
+from trunkline.log.capabilities import LogDirectory
+from trunkline.log.config import TOPOLOGY_CONFIG, TopicConfig
 from trunkline.log.coordinated import CoordinatedStore
 from trunkline.log.errors import OffsetOutOfRange, TopicExists, UnknownTopicOrPartition
 from trunkline.log.names import TOPOLOGY_TOPIC
 from trunkline.log.state_topic import StateTopic, state_record
-from trunkline.log.store import Durability, LogDirectory, LogStore, TopicInfo, TopicPartition
+from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
     from trunkline.broker.administration.administration import Administration
@@ -205,13 +206,16 @@ class BrokerCore:
         )
 
     async def directories(self) -> Sequence[LogDirectory]:
-        return await self.store.directories()
+        """Where the log lies on this machine; nothing where the store has no files of its own."""
+        files = self.store.log_directories
+        return () if files is None else await files.directories()
 
     # -- identity ------------------------------------------------------------------------------------------------
 
     async def _cluster_identity(self) -> str:
         """The cluster id from `__topology`; a new one, kept there, on the first start."""
-        topology = StateTopic(self.store, self.clock, TOPOLOGY_TOPIC)
+        topology = StateTopic(self.store, self.clock, TOPOLOGY_TOPIC, TOPOLOGY_CONFIG)
+        await topology.open()
         found = (await topology.latest()).get(_CLUSTER_KEY)
         if found is not None:
             return str(json.loads(found)["id"])

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from trunkline.log.capabilities import LogDirectories
 from trunkline.log.errors import LogError
 from trunkline.log.store import LogStore
 
@@ -20,16 +21,16 @@ CHECK_S = 1.0
 
 class Space:
     def __init__(self, store: LogStore, *, min_free_bytes: int = 0) -> None:
-        """`min_free_bytes` 0: nothing is looked at, and nobody waits."""
-        self._store = store
+        """`min_free_bytes` 0, or a store without files: nothing is looked at, and nobody waits."""
+        self._files = store.log_directories
         self._min_free_bytes = min_free_bytes
         self.blocked: str | None = None
         self._subscribers: list[Callable[[str | None], None]] = []
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        if self._min_free_bytes:
-            self._task = asyncio.get_running_loop().create_task(self._watch(), name="free space")
+        if self._min_free_bytes and self._files is not None:
+            self._task = asyncio.get_running_loop().create_task(self._watch(self._files), name="free space")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -41,10 +42,10 @@ class Space:
         """Call `tell` with `blocked` whenever it changes."""
         self._subscribers.append(tell)
 
-    async def _watch(self) -> None:
+    async def _watch(self, files: LogDirectories) -> None:
         while True:
             try:
-                free = min(directory.usable_bytes for directory in await self._store.directories())
+                free = min(directory.usable_bytes for directory in await files.directories())
                 self.set_blocked("low on disk" if free < self._min_free_bytes else None)
             except (LogError, OSError, ValueError) as error:
                 logger.error("free space cannot be told: %s", error)

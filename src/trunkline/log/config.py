@@ -14,6 +14,13 @@ from trunkline.log.errors import InvalidConfig
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+# Of `__topology`, which the embedded store makes by itself and others when the broker opens it.
+TOPOLOGY_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 << 20),
+    "max.message.bytes": str(8 << 20),
+    "flush": "commit",
+}
 
 
 class Setting(NamedTuple):

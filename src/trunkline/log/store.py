@@ -17,6 +17,8 @@ What every store promises:
   transaction marker, a trim, the topic's deletion; some time after it, and `bounds` knows of it then. They must be quick and
   must not call back into the store.
 - Every refusal is a `LogError`, raised at once or set on the ticket.
+
+What only some stores can do is no part of this: see `capabilities`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -37,6 +38,7 @@ from trunkline.log.ticket import Appended, Ticket
 
 if TYPE_CHECKING:
     from trunkline.log.batch import NewRecord
+    from trunkline.log.capabilities import ClientWatches, EphemeralTopics, LogDirectories
 
 Buffer = bytes | bytearray | memoryview
 
@@ -112,14 +114,6 @@ class ProducerState(NamedTuple):
     transaction_start_offset: int | None
 
 
-class LogDirectory(NamedTuple):
-    path: str
-    total_bytes: int
-    usable_bytes: int
-    sizes: Mapping[TopicPartition, int] = MappingProxyType({})
-    failed: Mapping[TopicPartition, str] = MappingProxyType({})
-
-
 class LogStore(ABC):
     decoding = DecodingLimits()
     """How far the broker looks into a batch."""
@@ -163,12 +157,8 @@ class LogStore(ABC):
         config: Mapping[str, str] | None = None,
         *,
         topic_id: UUID | None = None,
-        ephemeral: bool = False,
     ) -> TopicInfo:
-        """Durable when it returns. `config` holds only what differs from the broker's defaults.
-
-        An `ephemeral` topic lives as long as the store is open, costs no fsync and promises no durability.
-        """
+        """Durable when it returns. `config` holds only what differs from the broker's defaults."""
 
     @abstractmethod
     async def delete_topic(self, name: str) -> None: ...
@@ -255,10 +245,8 @@ class LogStore(ABC):
     # -- wait ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def watch(
-        self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False, decodes: bool = False
-    ) -> None:
-        """Have `wake` called whenever the partition changes; `client_waits` if a client is then answered without delay.
+    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, decodes: bool = False) -> None:
+        """Have `wake` called whenever the partition changes.
 
         `decodes` if the records will be decoded: from now on batches whose records do not parse are refused.
         """
@@ -272,5 +260,16 @@ class LogStore(ABC):
     async def trim(self, tp: TopicPartition, before_offset: int) -> int:
         """Delete every record before this offset (-1: all); returns the new log start offset."""
 
-    @abstractmethod
-    async def directories(self) -> Sequence[LogDirectory]: ...
+    # -- what only some stores can do ----------------------------------------------------------------------------
+
+    @property
+    def ephemeral_topics(self) -> EphemeralTopics | None:
+        return None
+
+    @property
+    def client_watches(self) -> ClientWatches | None:
+        return None
+
+    @property
+    def log_directories(self) -> LogDirectories | None:
+        return None

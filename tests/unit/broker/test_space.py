@@ -10,8 +10,8 @@ import pytest
 
 from trunkline.broker import space as space_module
 from trunkline.broker.space import Space
+from trunkline.log.capabilities import LogDirectory
 from trunkline.log.embedded.store import EmbeddedStore
-from trunkline.log.store import LogDirectory
 
 
 class Disk(EmbeddedStore):

@@ -16,7 +16,7 @@ TP = TopicPartition("reply", 0)
 def test_an_ephemeral_topic_serves_what_was_appended_and_leaves_nothing(tmp_path: Path) -> None:
     async def live() -> None:
         async with opened(tmp_path) as store:
-            info = await store.create_topic("reply", 1, {"segment.bytes": "200"}, ephemeral=True)
+            info = await store.create_ephemeral_topic("reply", 1, {"segment.bytes": "200"})
             assert info.ephemeral
             with pytest.raises(TopicExists):
                 await store.create_topic("reply", 1)
@@ -51,7 +51,7 @@ def test_an_ephemeral_topic_costs_no_file_before_its_first_record_and_no_fsync_a
     async def live() -> None:
         async with opened(tmp_path) as store:
             topology = store.bounds(TopicPartition("__topology", 0)).high_watermark
-            await store.create_topic("reply", 1, ephemeral=True)
+            await store.create_ephemeral_topic("reply", 1)
             assert store.bounds(TopicPartition("__topology", 0)).high_watermark == topology
             assert not (tmp_path / ".ephemeral").exists()
             assert store.append(TP, batch_of(b"x"), Durability.DISK).done(), "there is nothing to wait for"
@@ -65,7 +65,7 @@ def test_an_ephemeral_topic_can_be_deleted_and_made_again(tmp_path: Path, writte
     async def live() -> None:
         async with opened(tmp_path) as store:
             for _ in range(3):
-                await store.create_topic("reply", 1, ephemeral=True)
+                await store.create_ephemeral_topic("reply", 1)
                 if written:
                     await put(store, b"x", tp=TP)
                 await store.delete_topic("reply")
@@ -78,7 +78,7 @@ def test_an_ephemeral_topic_can_be_deleted_and_made_again(tmp_path: Path, writte
 def test_an_ephemeral_topic_grows_and_is_configured_without_a_record(tmp_path: Path) -> None:
     async def live() -> None:
         async with opened(tmp_path) as store:
-            await store.create_topic("reply", 1, ephemeral=True)
+            await store.create_ephemeral_topic("reply", 1)
             topology = store.bounds(TopicPartition("__topology", 0)).high_watermark
             grown = await store.grow_topic("reply", 2)
             configured = await store.configure_topic("reply", {"retention.ms": "5"})

@@ -52,7 +52,7 @@ async def used(directory: Path) -> None:
     await store.append(NARROW, transactional, Durability.DISK)
     await store.append_marker(NARROW, 1, 0, commit=False)
     await store.run_cleaner_once()
-    await store.create_topic("ephemeral", 1, ephemeral=True)
+    await store.create_ephemeral_topic("ephemeral", 1)
     await store.append(TopicPartition("ephemeral", 0), build_batch([NewRecord(b"", b"")], timestamp_ms=1))
     assert shared(directory) == {}
     await store.close()

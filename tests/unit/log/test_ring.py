@@ -212,7 +212,7 @@ def test_a_few_waiting_clients_are_served_before_the_disk_is_asked(
 
             watchers: list[Callable[[], None]] = [partial(serve, number) for number in range(clients + others)]
             for number, watch in enumerate(watchers):
-                store.watch(TP, watch, client_waits=number < clients)
+                (store.watch_for_client if number < clients else store.watch)(TP, watch)
             await store.append(TP, batch_of(b"v"), Durability.DISK)
             assert happened == order
             for watch in watchers:

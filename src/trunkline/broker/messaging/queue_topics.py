@@ -75,7 +75,8 @@ class QueueTopics:
     def _is_free(self, topic: str, *, ephemeral: bool) -> bool:
         if self._store.topic(topic) is not None or self.owns(topic):
             return False
-        return ephemeral or self._store.colliding_topic(topic) is None
+        may_collide = ephemeral and self._store.ephemeral_topics is not None
+        return may_collide or self._store.colliding_topic(topic) is None
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -111,7 +112,12 @@ class QueueTopics:
     async def create(self, topic: str, *, ephemeral: bool, retain: bool) -> TopicInfo:
         kept = RETAINED_TOPIC_CONFIG if retain else QUEUE_TOPIC_CONFIG
         config = EPHEMERAL_TOPIC_CONFIG if ephemeral else kept
-        info = await self._store.create_topic(topic, 1, config, ephemeral=ephemeral)
+        # Where there are none an ordinary topic does: it goes with its queue, but what a crash leaves of it stays a topic.
+        able = self._store.ephemeral_topics if ephemeral else None
+        if able is None:
+            info = await self._store.create_topic(topic, 1, config)
+        else:
+            info = await able.create_ephemeral_topic(topic, 1, config)
         self._followers.topics_changed()
         return info
 

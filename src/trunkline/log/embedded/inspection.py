@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from trunkline.log.aborted import AbortedEntry, decode_aborted
 from trunkline.log.batch import read_marker
-from trunkline.log.config import TopicConfig
+from trunkline.log.config import TOPOLOGY_CONFIG, TopicConfig
 from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, DamagedCheckpoint, PartitionMark
 from trunkline.log.embedded.damage import examine
 from trunkline.log.embedded.index import OffsetIndex, TimeIndex
 from trunkline.log.embedded.segment import OFFSET_DIGITS, Segment, TornLog, check_batches
-from trunkline.log.embedded.topology import TOPOLOGY_CONFIG, TopicEntry, Topology
+from trunkline.log.embedded.topology import TopicEntry, Topology
 from trunkline.log.errors import CorruptBatch, InvalidConfig
 from trunkline.log.names import TOPOLOGY_TOPIC
 from trunkline.log.producers import ProducerTable

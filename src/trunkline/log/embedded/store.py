@@ -27,7 +27,8 @@ from uuid import UUID, uuid4
 
 from trunkline.clock import Clock, SystemClock
 from trunkline.log.batch import NewRecord, build_batch
-from trunkline.log.config import LONG_MAX, TopicConfig
+from trunkline.log.capabilities import LogDirectory
+from trunkline.log.config import LONG_MAX, TOPOLOGY_CONFIG, TopicConfig
 from trunkline.log.coordinated import CoordinatedStore
 from trunkline.log.embedded import reader
 from trunkline.log.embedded.ahead import ReadAhead
@@ -48,7 +49,6 @@ from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.recovery import open_partition
 from trunkline.log.embedded.segment import LoadedIndexes, Segment, TornLog, check_batches
 from trunkline.log.embedded.topology import (
-    TOPOLOGY_CONFIG,
     TOPOLOGY_ID,
     TopicEntry,
     Topology,
@@ -58,23 +58,20 @@ from trunkline.log.embedded.topology import (
 from trunkline.log.errors import (
     CorruptBatch,
     DamagedLog,
-    InvalidPartitionCount,
     InvalidTopicName,
     LogError,
     OffsetOutOfRange,
     StorageFailure,
-    TopicExists,
     UnknownTopicOrPartition,
 )
 from trunkline.log.limits import StoreLimits
-from trunkline.log.names import TOPOLOGY_TOPIC, check_topic_name, folded
+from trunkline.log.names import TOPOLOGY_TOPIC, folded
 from trunkline.log.records import iter_light
 from trunkline.log.state_topic import is_gap
 from trunkline.log.store import (
     Bounds,
     Buffer,
     Durability,
-    LogDirectory,
     OffsetAndTimestamp,
     ProducerState,
     Slice,
@@ -82,6 +79,7 @@ from trunkline.log.store import (
     TopicPartition,
 )
 from trunkline.log.ticket import Appended, Ticket
+from trunkline.log.topic_rules import TopicRules
 
 _logger = logging.getLogger(__name__)
 _TOPOLOGY = TopicPartition(TOPOLOGY_TOPIC, 0)
@@ -116,6 +114,7 @@ class EmbeddedStore(CoordinatedStore):
         self._ahead = ReadAhead(self._pool, self._limits.max_read_ahead_bytes)
         self._loaded = LoadedIndexes(self._limits.max_loaded_indexes)
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._rules = TopicRules(self, self._limits.max_partitions)
         self._topics: dict[str, TopicInfo] = {}
         self._topics_by_id: dict[UUID, TopicInfo] = {}
         self._folded_names: dict[str, str] = {}
@@ -419,26 +418,11 @@ class EmbeddedStore(CoordinatedStore):
         config: Mapping[str, str] | None = None,
         *,
         topic_id: UUID | None = None,
-        ephemeral: bool = False,
     ) -> TopicInfo:
         async with self._topology_lock:
-            if name in self._topics:
-                raise TopicExists(f"topic {name!r} already exists")
-            check_topic_name(name)
-            other = self.colliding_topic(name)
-            # Reply queues come and go by the thousand: theirs are names that no metric is kept for.
-            if other is not None and not ephemeral:
-                raise InvalidTopicName(
-                    f"topic name {name!r} collides with topic {other!r}: '.' and '_' count as the same"
-                )
-            self._check_partition_count(partitions, partitions)
+            self._rules.check_creation(name, partitions, len(self._partitions))
             entry = TopicEntry(name, topic_id or uuid4(), partitions, dict(config or {}))
             TopicConfig(entry.config, self._defaults)
-            if ephemeral:
-                info = self._add_topic(entry, ephemeral=True)
-                for number in range(partitions):
-                    self._add_ephemeral(TopicPartition(name, number))
-                return info
             await self._write_topology(encode_topic(entry))
             await self._make_directories([TopicPartition(name, number) for number in range(partitions)])
             info = self._add_topic(entry)
@@ -446,12 +430,24 @@ class EmbeddedStore(CoordinatedStore):
                 self._open_partition(TopicPartition(name, number), NO_MARK, clean=True)
             return info
 
+    @property
+    def ephemeral_topics(self) -> EmbeddedStore:
+        return self
+
+    async def create_ephemeral_topic(
+        self, name: str, partitions: int, config: Mapping[str, str] | None = None
+    ) -> TopicInfo:
+        async with self._topology_lock:
+            self._rules.check_creation(name, partitions, len(self._partitions), ephemeral=True)
+            info = self._add_topic(TopicEntry(name, uuid4(), partitions, dict(config or {})), ephemeral=True)
+            for number in range(partitions):
+                self._add_ephemeral(TopicPartition(name, number))
+            return info
+
     async def grow_topic(self, name: str, partitions: int) -> TopicInfo:
         async with self._topology_lock:
-            old = self._require_topic(name)
-            if partitions <= old.partitions:
-                raise InvalidPartitionCount(f"topic {name!r} has {old.partitions} partitions already")
-            self._check_partition_count(partitions, partitions - old.partitions)
+            old = self._rules.require(name)
+            self._rules.check_growth(old, partitions, len(self._partitions))
             entry = TopicEntry(name, old.id, partitions, old.config.overrides)
             if old.ephemeral:
                 info = self._add_topic(entry, ephemeral=True)
@@ -468,7 +464,7 @@ class EmbeddedStore(CoordinatedStore):
 
     async def configure_topic(self, name: str, config: Mapping[str, str]) -> TopicInfo:
         async with self._topology_lock:
-            old = self._require_topic(name)
+            old = self._rules.require(name)
             entry = TopicEntry(name, old.id, old.partitions, dict(config))
             TopicConfig(entry.config, self._defaults)
             if not old.ephemeral:
@@ -480,7 +476,7 @@ class EmbeddedStore(CoordinatedStore):
 
     async def delete_topic(self, name: str) -> None:
         async with self._topology_lock:
-            info = self._require_topic(name)
+            info = self._rules.require(name)
             if name == TOPOLOGY_TOPIC:
                 raise InvalidTopicName(f"{name} is the store's own and cannot be deleted")
             if not info.ephemeral:
@@ -510,20 +506,6 @@ class EmbeddedStore(CoordinatedStore):
         else:
             self._do_later(lambda: shutil.rmtree(away, ignore_errors=True))
         partition.changed()
-
-    def _require_topic(self, name: str) -> TopicInfo:
-        info = self._topics.get(name)
-        if info is None:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-        return info
-
-    def _check_partition_count(self, count: int, added: int) -> None:
-        if count < 1:
-            raise InvalidPartitionCount(f"a topic has at least one partition, not {count}")
-        if len(self._partitions) + added > self._limits.max_partitions:
-            raise InvalidPartitionCount(
-                f"{added} more partitions would exceed the store's limit of {self._limits.max_partitions}"
-            )
 
     async def _write_topology(self, record: NewRecord) -> None:
         batch = build_batch([record], timestamp_ms=self._clock.wall_ms())
@@ -667,10 +649,15 @@ class EmbeddedStore(CoordinatedStore):
 
     # -- wait --------------------------------------------------------------------------------------------------------
 
-    def watch(
-        self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False, decodes: bool = False
-    ) -> None:
-        self._partition(tp).watch(wake, client_waits=client_waits, decodes=decodes)
+    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, decodes: bool = False) -> None:
+        self._partition(tp).watch(wake, client_waits=False, decodes=decodes)
+
+    @property
+    def client_watches(self) -> EmbeddedStore:
+        return self
+
+    def watch_for_client(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
+        self._partition(tp).watch(wake, client_waits=True, decodes=False)
 
     def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
         partition = self._partitions.get(tp)
@@ -690,6 +677,10 @@ class EmbeddedStore(CoordinatedStore):
             await self.save_checkpoint()
         await self._cleaner.drop_trimmed(partition)
         return partition.log_start_offset
+
+    @property
+    def log_directories(self) -> EmbeddedStore:
+        return self
 
     async def directories(self) -> Sequence[LogDirectory]:
         usage = await asyncio.to_thread(shutil.disk_usage, self.directory)

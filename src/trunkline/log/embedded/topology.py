@@ -16,12 +16,6 @@ from uuid import UUID
 from trunkline.log.batch import NewRecord
 
 TOPOLOGY_ID = UUID("7472756e-6b6c-4e65-8000-746f706f6c67")
-TOPOLOGY_CONFIG: Mapping[str, str] = {
-    "cleanup.policy": "compact",
-    "segment.bytes": str(16 << 20),
-    "max.message.bytes": str(8 << 20),
-    "flush": "commit",
-}
 _KEY_PREFIX = b"topic:"
 
 

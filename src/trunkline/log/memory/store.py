@@ -16,19 +16,15 @@ from trunkline.clock import Clock, SystemClock
 from trunkline.log.config import TopicConfig
 from trunkline.log.coordinated import CoordinatedStore
 from trunkline.log.errors import (
-    InvalidPartitionCount,
-    InvalidTopicName,
-    TopicExists,
     UnknownTopicOrPartition,
 )
 from trunkline.log.limits import StoreLimits
 from trunkline.log.memory.partition import MemoryPartition
-from trunkline.log.names import check_topic_name, folded
+from trunkline.log.names import folded
 from trunkline.log.store import (
     Bounds,
     Buffer,
     Durability,
-    LogDirectory,
     OffsetAndTimestamp,
     ProducerState,
     Slice,
@@ -36,6 +32,7 @@ from trunkline.log.store import (
     TopicPartition,
 )
 from trunkline.log.ticket import Appended, Ticket
+from trunkline.log.topic_rules import TopicRules
 
 
 class MemoryStore(CoordinatedStore):
@@ -51,6 +48,7 @@ class MemoryStore(CoordinatedStore):
         TopicConfig({}, self._defaults)  # refuses bad defaults now, not at the first topic
         self._limits = limits if limits is not None else StoreLimits()
         self.decoding = self._limits.decoding
+        self._rules = TopicRules(self, self._limits.max_partitions)
         self._topics: dict[str, TopicInfo] = {}
         self._topics_view = MappingProxyType(self._topics)
         self._partitions: dict[TopicPartition, MemoryPartition] = {}
@@ -83,15 +81,22 @@ class MemoryStore(CoordinatedStore):
         config: Mapping[str, str] | None = None,
         *,
         topic_id: UUID | None = None,
-        ephemeral: bool = False,
     ) -> TopicInfo:
-        if name in self._topics:
-            raise TopicExists(f"topic {name!r} already exists")
-        check_topic_name(name)
-        other = self.colliding_topic(name)
-        if other is not None and not ephemeral:
-            raise InvalidTopicName(f"topic name {name!r} collides with topic {other!r}: '.' and '_' count as the same")
-        self._check_partition_count(partitions, partitions)
+        return self._create(name, partitions, config, topic_id, ephemeral=False)
+
+    @property
+    def ephemeral_topics(self) -> MemoryStore:
+        return self
+
+    async def create_ephemeral_topic(
+        self, name: str, partitions: int, config: Mapping[str, str] | None = None
+    ) -> TopicInfo:
+        return self._create(name, partitions, config, None, ephemeral=True)
+
+    def _create(
+        self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: UUID | None, *, ephemeral: bool
+    ) -> TopicInfo:
+        self._rules.check_creation(name, partitions, len(self._partitions), ephemeral=ephemeral)
         info = TopicInfo(
             name, topic_id or uuid4(), partitions, TopicConfig(config, self._defaults), ephemeral=ephemeral
         )
@@ -100,7 +105,7 @@ class MemoryStore(CoordinatedStore):
         return info
 
     async def delete_topic(self, name: str) -> None:
-        info = self._require_topic(name)
+        info = self._rules.require(name)
         del self._topics[name]
         for number in range(info.partitions):
             partition = self._partitions.pop(TopicPartition(name, number))
@@ -108,16 +113,14 @@ class MemoryStore(CoordinatedStore):
             partition.changed()
 
     async def grow_topic(self, name: str, partitions: int) -> TopicInfo:
-        old = self._require_topic(name)
-        if partitions <= old.partitions:
-            raise InvalidPartitionCount(f"topic {name!r} has {old.partitions} partitions already")
-        self._check_partition_count(partitions, partitions - old.partitions)
+        old = self._rules.require(name)
+        self._rules.check_growth(old, partitions, len(self._partitions))
         info = self._topics[name] = old._replace(partitions=partitions)
         self._open_partitions(info)
         return info
 
     async def configure_topic(self, name: str, config: Mapping[str, str]) -> TopicInfo:
-        old = self._require_topic(name)
+        old = self._rules.require(name)
         info = self._topics[name] = old._replace(config=TopicConfig(config, self._defaults))
         for number in range(info.partitions):
             self._partitions[TopicPartition(name, number)].configure(info.config)
@@ -128,20 +131,6 @@ class MemoryStore(CoordinatedStore):
             tp = TopicPartition(info.name, number)
             if tp not in self._partitions:
                 self._partitions[tp] = MemoryPartition(tp, info.config, self._clock, self.decoding, self.passed_over)
-
-    def _require_topic(self, name: str) -> TopicInfo:
-        info = self._topics.get(name)
-        if info is None:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-        return info
-
-    def _check_partition_count(self, count: int, added: int) -> None:
-        if count < 1:
-            raise InvalidPartitionCount(f"a topic has at least one partition, not {count}")
-        if len(self._partitions) + added > self._limits.max_partitions:
-            raise InvalidPartitionCount(
-                f"{added} more partitions would exceed the store's limit of {self._limits.max_partitions}"
-            )
 
     def _partition(self, tp: TopicPartition) -> MemoryPartition:
         found = self._partitions.get(tp)
@@ -216,9 +205,7 @@ class MemoryStore(CoordinatedStore):
 
     # -- wait --------------------------------------------------------------------------------------------------------
 
-    def watch(
-        self, tp: TopicPartition, wake: Callable[[], None], *, client_waits: bool = False, decodes: bool = False
-    ) -> None:
+    def watch(self, tp: TopicPartition, wake: Callable[[], None], *, decodes: bool = False) -> None:
         self._partition(tp).watchers[wake] = decodes
 
     def unwatch(self, tp: TopicPartition, wake: Callable[[], None]) -> None:
@@ -230,9 +217,6 @@ class MemoryStore(CoordinatedStore):
 
     async def trim(self, tp: TopicPartition, before_offset: int) -> int:
         return self._partition(tp).trim(before_offset)
-
-    async def directories(self) -> Sequence[LogDirectory]:
-        return ()
 
 
 def _complete(ticket: Ticket, appended: Appended) -> None:

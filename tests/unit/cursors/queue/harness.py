@@ -94,7 +94,8 @@ class Bench:
         restored = await restore_queues(self.runtime.journal)
         info = self.store.topic(QUEUE)
         if info is None:
-            info = await self.store.create_topic(QUEUE, 1, self.config, ephemeral=not self.durable)
+            create = self.store.create_topic if self.durable else self.store.create_ephemeral_topic
+            info = await create(QUEUE, 1, self.config)
         self.queue = QueueCursor(
             QUEUE,
             QUEUE,

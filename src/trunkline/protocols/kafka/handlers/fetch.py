@@ -161,8 +161,10 @@ class _Reading:
             woken.set()
 
         watches = [(tp, partial(wake, key)) for key, tp in self._names.items() if tp is not None]
+        hurrying = self._store.client_watches
+        begin = self._store.watch if hurrying is None else hurrying.watch_for_client
         for tp, watch in watches:
-            self._store.watch(tp, watch, client_waits=True)
+            begin(tp, watch)
         timer = loop.call_later(max_wait_ms / 1000, woken.set)
         deadline = loop.time() + max_wait_ms / 1000
         try:
