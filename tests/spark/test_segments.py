@@ -12,6 +12,7 @@ from tests.integration.server import ServerProcess
 from tests.spark.feeding import feed, feed_transaction, make_topic
 from trunkline.client.client import Client
 from trunkline.client.topics import LATEST, Topics
+from trunkline.log.embedded import segment_files
 from trunkline.pipeline import segments
 from trunkline.pipeline.planning import OffsetRange
 from trunkline.pipeline.ranges import RangeReader, ReadSettings
@@ -104,7 +105,7 @@ def test_a_copy_of_the_directory_and_another_cluster_are_not_taken_for_the_broke
     shutil.copytree(broker.data, copy, ignore=shutil.ignore_patterns("*-0", "*-1", "*-2"))
     shutil.copytree(broker.data / "__topology-0", copy / "__topology-0")
     (copy / ".lock").write_text("2147483646\n")
-    assert not segments._is_open_here(str(copy))
+    assert not segment_files.is_open_here(str(copy))
     assert segments._cluster_of(str(copy)) == client.metadata([]).id
     assert segments._cluster_of(str(tmp_path)) is None
     other = ServerProcess(tmp_path / "other")

@@ -12,14 +12,13 @@ Limits: `fetch_bytes` per response and `partition_bytes` per partition, except f
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trunkline.client.client import Client
 from trunkline.client.errors import ClientError, check
 from trunkline.client.topics import EARLIEST, LATEST, Topics
-from trunkline.log.batch import MAGIC_POSITION, Record, check_crc, iter_records, parse_header, read_marker
+from trunkline.log.batch import Record, check_crc, iter_records, parse_header, read_marker, whole_batches
 from trunkline.log.errors import CorruptBatch
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.kafka.errors import ErrorCode
@@ -35,7 +34,6 @@ from trunkline.protocols.kafka.messages.fetch import (
 DEFAULT_FETCH_BYTES = 32 * 1024 * 1024
 DEFAULT_PARTITION_BYTES = 1024 * 1024
 _BY_NAME_VERSION = 12  # later versions of Fetch name topics by id
-_LENGTH = struct.Struct(">i")
 
 
 class ReadRecord(NamedTuple):
@@ -177,20 +175,3 @@ class AbortedTransactions:
 
     def end(self, producer_id: int) -> None:
         self._open.discard(producer_id)
-
-
-def whole_batches(records: memoryview | bytes | bytearray | None) -> Iterator[memoryview]:
-    """Each complete batch. A broker may cut the last one off where the fetch's limit fell; the rest comes next time."""
-    view = memoryview(records or b"")
-    at = 0
-    while len(view) - at > MAGIC_POSITION:
-        if view[at + MAGIC_POSITION] < 2:
-            raise CorruptBatch("records are in a format older than Kafka 0.11, which we do not read")
-        (length,) = _LENGTH.unpack_from(view, at + 8)
-        end = at + 12 + length
-        if length < 0:
-            raise CorruptBatch(f"batch of length {length}")
-        if end > len(view):
-            return
-        yield view[at:end]
-        at = end

@@ -47,6 +47,7 @@ LENGTH_PREFIX_BYTES = 12  # base offset and batch length; the length counts what
 MIN_BATCH_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
 CRC_START = 21
 MAGIC_POSITION = 16
+_LENGTH = struct.Struct(">i")
 MAX_BATCH_BYTES = 2**31 - 1
 MAX_RECORDS = 2**31 - 1
 MIN_RECORD_BYTES = 7  # length, attributes, two deltas, two lengths, header count
@@ -202,6 +203,23 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
             )
         yield header, view[position:end]
         position = end
+
+
+def whole_batches(records: memoryview | bytes | bytearray | None) -> Iterator[memoryview]:
+    """Each complete batch. A broker may cut the last one off where the fetch's limit fell; the rest comes next time."""
+    view = memoryview(records or b"")
+    at = 0
+    while len(view) - at > MAGIC_POSITION:
+        if view[at + MAGIC_POSITION] < 2:
+            raise CorruptBatch("records are in a format older than Kafka 0.11, which we do not read")
+        (length,) = _LENGTH.unpack_from(view, at + 8)
+        end = at + 12 + length
+        if length < 0:
+            raise CorruptBatch(f"batch of length {length}")
+        if end > len(view):
+            return
+        yield view[at:end]
+        at = end
 
 
 def iter_file(path: str | os.PathLike[str]) -> Iterator[tuple[int, BatchHeader, memoryview]]:

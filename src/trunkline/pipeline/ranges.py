@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from trunkline.client.client import Client
 from trunkline.client.errors import ClientError, check
-from trunkline.client.reader import AbortedTransactions, whole_batches
+from trunkline.client.reader import AbortedTransactions
 from trunkline.log import compression as codecs
-from trunkline.log.batch import HEADER_BYTES, BatchHeader, check_crc, parse_header, read_marker
+from trunkline.log.batch import HEADER_BYTES, BatchHeader, check_crc, parse_header, read_marker, whole_batches
 from trunkline.log.errors import CorruptBatch
 from trunkline.pipeline import limits, segments
 from trunkline.pipeline.arrow import BatchMaker

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from trunkline.client.client import Client
 from trunkline.client.errors import check
-from trunkline.client.reader import whole_batches
-from trunkline.log.batch import parse_header
+from trunkline.log.batch import parse_header, whole_batches
 from trunkline.log.store import TopicPartition
 from trunkline.pipeline import limits
 from trunkline.pipeline.planning import OffsetRange

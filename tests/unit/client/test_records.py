@@ -13,8 +13,8 @@ from tests.unit.client.test_client import connect
 from trunkline.client import ClientError
 from trunkline.client.partitioner import partition_for_key
 from trunkline.client.producer import Producer
-from trunkline.client.reader import Reader, whole_batches
-from trunkline.log.batch import NewRecord, build_batch, build_marker, iter_batches, iter_records
+from trunkline.client.reader import Reader
+from trunkline.log.batch import NewRecord, build_batch, build_marker, iter_batches, iter_records, whole_batches
 from trunkline.log.errors import CorruptBatch
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.kafka.apis import ApiKey
