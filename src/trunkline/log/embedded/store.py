@@ -4,10 +4,8 @@ On disk, in the data directory:
 
     .lock, .clean_shutdown, checkpoint.json    see lock, checkpoint
     __topology-0/                              what topics there are (see topology); opened and folded before all others
-    <topic>-<partition>/                       see partition
+    <topic>-<partition>/                       see data_directory, partition
     .ephemeral/                                partitions of ephemeral topics: removed as a whole at start and at close
-    <topic>-<partition>.<id>-delete/           a deleted partition whose files are being removed
-    <topic>-<partition>.<id>-stray/            a partition that no topic claims and that nobody deleted: kept, not served
 
 Every method is called on one event loop's thread. Appends write to the page cache right there; fsyncs are
 the committer's, cleaning and the removal of files happen in a thread. One partition's trouble is its own: it refuses what
@@ -31,10 +29,12 @@ from trunkline.log.capabilities import LogDirectory
 from trunkline.log.config import LONG_MAX, TOPOLOGY_CONFIG, TopicConfig
 from trunkline.log.coordinated import CoordinatedStore
 from trunkline.log.embedded import reader
+from trunkline.log.embedded.adoption import adopted_topics
 from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import NO_MARK, Checkpoint, PartitionMark
 from trunkline.log.embedded.cleaner import Cleaner
 from trunkline.log.embedded.committer import new_committer
+from trunkline.log.embedded.data_directory import find_partitions, keep_aside, put_away, remove
 from trunkline.log.embedded.files import (
     DIRECTORY_MODE,
     FilePool,
@@ -47,16 +47,16 @@ from trunkline.log.embedded.lock import DirectoryLock
 from trunkline.log.embedded.mending import Mender
 from trunkline.log.embedded.partition import Partition
 from trunkline.log.embedded.recovery import open_partition
-from trunkline.log.embedded.segment import LoadedIndexes, Segment, TornLog, check_batches
+from trunkline.log.embedded.segment import LoadedIndexes, Segment
 from trunkline.log.embedded.topology import (
     TOPOLOGY_ID,
     TopicEntry,
     Topology,
     encode_tombstone,
     encode_topic,
+    read_topology,
 )
 from trunkline.log.errors import (
-    CorruptBatch,
     DamagedLog,
     InvalidTopicName,
     LogError,
@@ -66,8 +66,6 @@ from trunkline.log.errors import (
 )
 from trunkline.log.limits import StoreLimits
 from trunkline.log.names import TOPOLOGY_TOPIC, folded
-from trunkline.log.records import iter_light
-from trunkline.log.state_topic import is_gap
 from trunkline.log.store import (
     Bounds,
     Buffer,
@@ -83,12 +81,7 @@ from trunkline.log.topic_rules import TopicRules
 
 _logger = logging.getLogger(__name__)
 _TOPOLOGY = TopicPartition(TOPOLOGY_TOPIC, 0)
-_DELETE_SUFFIX = "-delete"
-_MAX_FILE_NAME_BYTES = 255
-_STRAY_SUFFIX = "-stray"
 _EPHEMERAL = ".ephemeral"
-_ADOPTED_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1"}
-_INTERNAL_CONFIG = {"cleanup.policy": "compact", "max.message.bytes": str(300 << 20)}
 
 
 class EmbeddedStore(CoordinatedStore):
@@ -194,7 +187,7 @@ class EmbeddedStore(CoordinatedStore):
         marks = self._checkpoint.load()
         clean = self._checkpoint.take_clean_mark()
         shutil.rmtree(os.path.join(self.directory, _EPHEMERAL), ignore_errors=True)
-        names = self._list_partitions()
+        names = find_partitions(self.directory)
         if str(_TOPOLOGY) not in names and names and self._thorough is None:
             raise StorageFailure(
                 os.path.join(self.directory, str(_TOPOLOGY)),
@@ -205,14 +198,18 @@ class EmbeddedStore(CoordinatedStore):
         if topology_partition.failure is not None:
             raise topology_partition.failure
         fsync_directory(self.directory)
-        topology = self._fold_topology(topology_partition)
-        if topology is None:
+        try:
+            topology = read_topology(topology_partition.segments, self._pool)
+        except DamagedLog as damage:
+            topology_partition.report(damage)
             topology_partition = self._open_partition(_TOPOLOGY, marks.get(str(_TOPOLOGY), NO_MARK), mend=True)
-            topology = self._fold_topology(topology_partition)
-            if topology is None or topology_partition.failure is not None:
-                raise topology_partition.failure or StorageFailure(topology_partition.directory, "cannot be mended")
+            if topology_partition.failure is not None:
+                raise topology_partition.failure from None
+            topology = read_topology(topology_partition.segments, self._pool)
         if topology.incomplete or (self._thorough is not None and not topology.topics):
-            self._adopt(names, marks, topology, topology_partition)
+            for entry in adopted_topics(names, marks, topology):
+                topology_partition.append(build_batch([encode_topic(entry)], timestamp_ms=self._clock.wall_ms()))
+                topology.topics[entry.name] = entry
         for entry in topology.topics.values():
             self._add_topic(entry)
         self._set_aside(names, topology)
@@ -220,19 +217,6 @@ class EmbeddedStore(CoordinatedStore):
             for number in range(entry.partitions):
                 tp = TopicPartition(entry.name, number)
                 self._open_partition(tp, marks.get(str(tp), NO_MARK), clean=clean)
-
-    def _list_partitions(self) -> dict[str, TopicPartition]:
-        """Partition directories by name. Those of a deletion that a crash interrupted are removed."""
-        found: dict[str, TopicPartition] = {}
-        with os.scandir(self.directory) as entries:
-            for entry in entries:
-                if entry.name.endswith(_DELETE_SUFFIX):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                    continue
-                topic, dash, number = entry.name.rpartition("-")
-                if dash and topic and number.isdecimal() and entry.is_dir(follow_symlinks=False):
-                    found[entry.name] = TopicPartition(topic, int(number))
-        return found
 
     def _set_aside(self, names: Mapping[str, TopicPartition], topology: Topology) -> None:
         """Finish deletions; keep, under another name, what no topic claims and nobody deleted."""
@@ -242,69 +226,9 @@ class EmbeddedStore(CoordinatedStore):
                 continue
             path = os.path.join(self.directory, name)
             if tp.topic in topology.deleted:
-                shutil.rmtree(self._rename_away(path, _DELETE_SUFFIX), ignore_errors=True)
+                remove(put_away(path))
             else:
-                stray = self._rename_away(path, _STRAY_SUFFIX)
-                _logger.error("%s belongs to no topic; it is kept as %s", path, stray)
-
-    def _adopt(
-        self,
-        names: Mapping[str, TopicPartition],
-        marks: Mapping[str, PartitionMark],
-        topology: Topology,
-        partition: Partition,
-    ) -> None:
-        """Serve the partitions whose topics were lost with a part of `__topology`, under settings that delete nothing."""
-        counts: dict[str, int] = {}
-        ids: dict[str, UUID] = {}
-        for name, tp in names.items():
-            if name in marks and marks[name].topic_id:
-                ids[tp.topic] = UUID(int=marks[name].topic_id)
-            if tp.topic != TOPOLOGY_TOPIC and tp.topic not in topology.deleted:
-                counts[tp.topic] = max(counts.get(tp.topic, 0), tp.partition + 1)
-        for name, count in sorted(counts.items()):
-            known = topology.topics.get(name)
-            if known is not None and known.partitions >= count:
-                continue
-            if known is not None:
-                entry = known._replace(partitions=count)
-            else:
-                config = _INTERNAL_CONFIG if name.startswith("__") else _ADOPTED_CONFIG
-                entry = TopicEntry(name, ids.get(name) or uuid4(), count, config)
-            _logger.error(
-                "what %s said of topic %s is lost: it is served with %d partitions and %s",
-                TOPOLOGY_TOPIC, name, count, "its last known settings" if known else dict(entry.config),
-            )  # fmt: skip
-            partition.append(build_batch([encode_topic(entry)], timestamp_ms=self._clock.wall_ms()))
-            topology.topics[name] = entry
-
-    @staticmethod
-    def _rename_away(path: str, suffix: str) -> str:
-        tail = f".{uuid4().hex}{suffix}"
-        folder, name = os.path.split(path)
-        target = os.path.join(folder, name[: _MAX_FILE_NAME_BYTES - len(tail)] + tail)
-        os.rename(path, target)
-        return target
-
-    def _fold_topology(self, partition: Partition) -> Topology | None:
-        """What `__topology` says; None when it is damaged."""
-        topology = Topology()
-        topology.incomplete = partition.segments[0].base_offset > 0
-        for segment in partition.segments:
-            if segment.size == 0:
-                continue
-            try:
-                for position, header, batch in check_batches(self._pool.fd(segment.log_path), segment.size):
-                    topology.incomplete |= is_gap(header)
-                    try:
-                        for _, _, key, value, _ in () if header.control else iter_light(batch):
-                            topology.apply(key, value)
-                    except (CorruptBatch, ValueError) as error:
-                        raise StorageFailure(segment.log_path, f"unreadable at position {position}: {error}") from None
-            except TornLog as torn:
-                partition.report(DamagedLog(segment.log_path, torn.position, torn.reason))
-                return None
-        return topology
+                keep_aside(path)
 
     def _open_partition(
         self, tp: TopicPartition, mark: PartitionMark, *, clean: bool = False, mend: bool = False
@@ -500,11 +424,11 @@ class EmbeddedStore(CoordinatedStore):
             partition.changed()
             return  # it was never written to: there is no directory
         try:
-            away = self._rename_away(partition.directory, _DELETE_SUFFIX)
+            away = put_away(partition.directory)
         except OSError as error:
             _logger.error("%s stays until the next start: %s", partition.directory, error.strerror)
         else:
-            self._do_later(lambda: shutil.rmtree(away, ignore_errors=True))
+            self._do_later(lambda: remove(away))
         partition.changed()
 
     async def _write_topology(self, record: NewRecord) -> None:
@@ -516,7 +440,7 @@ class EmbeddedStore(CoordinatedStore):
             for tp in tps:
                 path = os.path.join(self.directory, str(tp))
                 if os.path.exists(path):  # of a deletion whose rename failed
-                    shutil.rmtree(self._rename_away(path, _DELETE_SUFFIX), ignore_errors=True)
+                    remove(put_away(path))
                 os.mkdir(path, DIRECTORY_MODE)
             fsync_directory(self.directory)
 

@@ -9,11 +9,16 @@ has none is a leftover.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from trunkline.log.batch import NewRecord
+from trunkline.log.embedded.files import FilePool
+from trunkline.log.embedded.segment import Segment, TornLog, check_batches
+from trunkline.log.errors import CorruptBatch, DamagedLog, StorageFailure
+from trunkline.log.records import iter_light
+from trunkline.log.state_topic import is_gap
 
 TOPOLOGY_ID = UUID("7472756e-6b6c-4e65-8000-746f706f6c67")
 _KEY_PREFIX = b"topic:"
@@ -45,6 +50,26 @@ class Topology:
             return
         self.topics[name] = decode_topic(name, value)
         self.deleted.discard(name)
+
+
+def read_topology(segments: Sequence[Segment], pool: FilePool) -> Topology:
+    """Fold the files of `__topology`, before there is a store to read from. DamagedLog where they are damaged."""
+    topology = Topology()
+    topology.incomplete = segments[0].base_offset > 0
+    for segment in segments:
+        if segment.size == 0:
+            continue
+        try:
+            for position, header, batch in check_batches(pool.fd(segment.log_path), segment.size):
+                topology.incomplete |= is_gap(header)
+                try:
+                    for _, _, key, value, _ in () if header.control else iter_light(batch):
+                        topology.apply(key, value)
+                except (CorruptBatch, ValueError) as error:
+                    raise StorageFailure(segment.log_path, f"unreadable at position {position}: {error}") from None
+        except TornLog as torn:
+            raise DamagedLog(segment.log_path, torn.position, torn.reason) from None
+    return topology
 
 
 def encode_topic(entry: TopicEntry) -> NewRecord:
