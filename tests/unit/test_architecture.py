@@ -63,6 +63,7 @@ DOORS = frozenset(
         "complaints",
         "core",  # the façade
         "guard",
+        "keyed_state",
         "messaging.argument_checks",
         "messaging.dead_letters",
         "messaging.mapping",
@@ -74,7 +75,6 @@ DOORS = frozenset(
         "state.retained",
         "state.topology",
         "state.virtual_host",
-        "state_topic",
         "transactions.errors",
         "transactions.listing",
         "transactions.state",
