@@ -29,7 +29,7 @@ MODULES = (
     "trunkline.log.records",
     "trunkline.pipeline.columns",
     "trunkline.pipeline.encoding",
-    "trunkline.protocols.amqp.values",
+    "trunkline.broker.messaging.typed_values",
     "trunkline.protocols.amqp.properties",
     "trunkline.protocols.amqp.frames",
     "trunkline.protocols.amqp.parser",

@@ -13,8 +13,8 @@ from trunkline.cli.options import parse_pairs, settings_of
 from trunkline.cli.output import remark
 
 if TYPE_CHECKING:
+    from trunkline.broker.messaging.typed_values import FieldValue
     from trunkline.client.amqp import Address, AmqpClient
-    from trunkline.protocols.amqp.values import FieldValue
 
 P = ParamSpec("P")
 

@@ -7,6 +7,7 @@ from typing import cast
 
 import click
 
+from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.cli.amqp_options import amqp_options, arguments_option, listed
 from trunkline.cli.errors import CommandError
 from trunkline.cli.options import json_option
@@ -14,7 +15,6 @@ from trunkline.cli.output import Json, print_json, print_table, remark
 from trunkline.client.amqp import AmqpClient
 from trunkline.client.errors import ClientError
 from trunkline.protocols.amqp import methods as m
-from trunkline.protocols.amqp.values import FieldValue
 
 
 @click.group

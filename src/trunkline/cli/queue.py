@@ -8,13 +8,13 @@ from typing import cast
 
 import click
 
+from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.cli.amqp_options import amqp_options, arguments_option, listed
 from trunkline.cli.errors import CommandError
 from trunkline.cli.options import json_option
 from trunkline.cli.output import Cell, Json, print_json, print_table, remark
 from trunkline.client.amqp import AmqpClient
 from trunkline.protocols.amqp import methods as m
-from trunkline.protocols.amqp.values import FieldValue
 
 _MAX_SHOWN_CHARS = 60
 

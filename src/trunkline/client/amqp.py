@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.client.errors import BLOCKED, CONNECTION_FAILED, DISCONNECTED, OTHER_PROTOCOL, TIMED_OUT, ClientError
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import (
@@ -32,7 +33,6 @@ from trunkline.protocols.amqp.codec import (
 from trunkline.protocols.amqp.errors import REPLY_NAMES
 from trunkline.protocols.amqp.frames import Ack, Content, MethodFrame, Nack, ProtocolHeader
 from trunkline.protocols.amqp.management import ADDRESS
-from trunkline.protocols.amqp.values import FieldValue
 from trunkline.version import VERSION
 
 DEFAULT_PORT = 5672

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
+from trunkline.broker.messaging.typed_values import FieldValue, Timestamp
 from trunkline.protocols.amqp.codec import Properties, encode_method, encode_properties, encode_publish
 from trunkline.protocols.amqp.frames import Ack, Event, Heartbeat, MethodFrame, Nack, Publish, Reject
 from trunkline.protocols.amqp.methods import BasicAck, BasicNack, BasicReject, Method, all_methods
-from trunkline.protocols.amqp.values import FieldValue, Timestamp
 
 MIN_FRAME_MAX_BYTES = 4096
 

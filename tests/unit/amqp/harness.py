@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from tests.stores import as_chosen
 from trunkline.broker.core import BrokerCore
+from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.clock import ManualClock
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.protocols.amqp import methods as m
@@ -26,7 +27,6 @@ from trunkline.protocols.amqp.frames import Content, MethodFrame
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.service import Service
 from trunkline.protocols.amqp.session import Session
-from trunkline.protocols.amqp.values import FieldValue
 
 FRAME_MAX = 131_072
 PATIENCE_S = 10.0

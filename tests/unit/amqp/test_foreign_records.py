@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.undecodable import UNDECODABLE
 from tests.unit.amqp.harness import Broker, until, with_broker
 from trunkline.broker.messaging.dead_letters import bury
+from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.cursors.queue import Delivery
 from trunkline.log.batch import MAX_RECORD_HEADERS, NewRecord, build_batch
 from trunkline.log.records import check_headers, encode_headers
@@ -23,7 +24,6 @@ from trunkline.protocols.amqp.codec import decode_properties
 from trunkline.protocols.amqp.consumer import Consumer
 from trunkline.protocols.amqp.mapping import MAX_HEADERS, MAX_TABLE_BYTES, envelope_of_section
 from trunkline.protocols.amqp.properties import Properties, encode_properties
-from trunkline.protocols.amqp.values import FieldValue
 
 Headers = Sequence[tuple[str, bytes | None]]
 

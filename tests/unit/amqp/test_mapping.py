@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trunkline.broker.messaging.typed_values import FieldValue, Timestamp
 from trunkline.log.records import decode_headers, encode_headers
 from trunkline.protocols.amqp.codec import NO_PROPERTIES, FrameError, Properties, decode_properties, encode_properties
 from trunkline.protocols.amqp.mapping import (
@@ -17,7 +18,6 @@ from trunkline.protocols.amqp.mapping import (
     envelope_of,
     envelope_of_section,
 )
-from trunkline.protocols.amqp.values import FieldValue, Timestamp
 
 _short = st.text(max_size=20)
 _names = st.one_of(

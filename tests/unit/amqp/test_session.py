@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.amqp.harness import CAPABLE, FRAME_MAX, Broker, Peer, broker, run, until, with_broker
+from trunkline.broker.messaging.typed_values import FieldValue, encode_fields
 from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import HEARTBEAT_FRAME, PROTOCOL_HEADER, encode_method, encode_publish
 from trunkline.protocols.amqp.frames import Heartbeat, MethodFrame
 from trunkline.protocols.amqp.limits import AmqpLimits
-from trunkline.protocols.amqp.values import FieldValue, encode_fields
 
 # -- opening -----------------------------------------------------------------------------------------------------------
 

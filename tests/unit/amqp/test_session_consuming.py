@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.unit.amqp.harness import FRAME_MAX, Broker, Peer, until, with_broker
 from trunkline.broker.messaging.queue import QueueDeclaration
+from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.cursors.queue import QueueSettings
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import TopicPartition
@@ -15,7 +16,6 @@ from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_properties, encode_publish
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.management import ADDRESS
-from trunkline.protocols.amqp.values import FieldValue
 
 
 def fill(peer: Peer, queue: str, count: int) -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from librt.strings import BytesWriter
 
-from trunkline.protocols.amqp.errors import COMMAND_INVALID, NOT_IMPLEMENTED, SYNTAX_ERROR, FrameError
-from trunkline.protocols.amqp.methods import BY_ID, CLASS_NAMES, Method
-from trunkline.protocols.amqp.values import (
+from trunkline.broker.messaging.typed_values import (
     FieldValue,
+    MalformedValue,
     ValueReader,
     put_long_bytes,
     put_short_bytes,
     put_table,
     put_unsigned,
 )
+from trunkline.protocols.amqp.errors import COMMAND_INVALID, NOT_IMPLEMENTED, SYNTAX_ERROR, FrameError
+from trunkline.protocols.amqp.methods import BY_ID, CLASS_NAMES, Method
 
 
 def decode_method(class_id: int, method_id: int, arguments: bytes) -> Method:
@@ -30,8 +31,8 @@ def decode_method(class_id: int, method_id: int, arguments: bytes) -> Method:
     reader = ValueReader(arguments)
     try:
         values = _read_arguments(reader, declared.WIRE)
-    except FrameError as error:
-        raise FrameError(error.reply_code, f"{declared.NAME}: {error.text}", class_id, method_id) from None
+    except MalformedValue as error:
+        raise FrameError(SYNTAX_ERROR, f"{declared.NAME}: {error.text}", class_id, method_id) from None
     if reader.position != reader.end:
         text = f"{declared.NAME}: {reader.end - reader.position} bytes are left over after the arguments"
         raise FrameError(SYNTAX_ERROR, text, class_id, method_id)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
+from trunkline.broker.messaging.typed_values import put_short_bytes, put_unsigned
 from trunkline.protocols.amqp.arguments import encode_arguments
 from trunkline.protocols.amqp.errors import FrameError
 from trunkline.protocols.amqp.frames import (
@@ -34,7 +35,6 @@ from trunkline.protocols.amqp.frames import (
 from trunkline.protocols.amqp.methods import Method
 from trunkline.protocols.amqp.parser import Parser, ParserEvent
 from trunkline.protocols.amqp.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
-from trunkline.protocols.amqp.values import put_short_bytes, put_unsigned
 
 __all__ = [
     "HEARTBEAT_FRAME",

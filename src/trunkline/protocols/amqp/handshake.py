@@ -17,11 +17,11 @@ from __future__ import annotations
 import platform
 from typing import NamedTuple
 
+from trunkline.broker.messaging.typed_values import FieldValue, MalformedValue, decode_table
 from trunkline.protocols.amqp.errors import NOT_ALLOWED, SYNTAX_ERROR, FrameError
 from trunkline.protocols.amqp.frames import MIN_FRAME_MAX_BYTES
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.methods import ConnectionStart, ConnectionTune, ConnectionTuneOk
-from trunkline.protocols.amqp.values import FieldValue, decode_table
 from trunkline.version import BEHAVES_LIKE, VERSION
 
 MECHANISMS = ("PLAIN", "AMQPLAIN")
@@ -78,7 +78,10 @@ def read_credentials(mechanism: str, response: bytes) -> Credentials:
             raise FrameError(SYNTAX_ERROR, "a PLAIN response has three parts", 10, 11)
         return Credentials(parts[1].decode("utf-8", "replace"), parts[2])
     if mechanism == "AMQPLAIN":
-        table = decode_table(response)
+        try:
+            table = decode_table(response)
+        except MalformedValue as error:
+            raise FrameError(SYNTAX_ERROR, error.text) from None
         login, password = table.get("LOGIN"), table.get("PASSWORD")
         if not isinstance(login, str) or not isinstance(password, str | bytes):
             raise FrameError(SYNTAX_ERROR, "an AMQPLAIN response has LOGIN and PASSWORD", 10, 11)

@@ -45,11 +45,9 @@ from trunkline.broker.messaging.dead_letters import (
 )
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import type_name
-from trunkline.log.records import decode_headers, encode_headers
-from trunkline.protocols.amqp import properties as flag
-from trunkline.protocols.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, FrameError
-from trunkline.protocols.amqp.values import (
+from trunkline.broker.messaging.typed_values import (
     FieldValue,
+    MalformedValue,
     Timestamp,
     ValueReader,
     decode_field,
@@ -57,6 +55,9 @@ from trunkline.protocols.amqp.values import (
     join_table,
     split_table,
 )
+from trunkline.log.records import decode_headers, encode_headers
+from trunkline.protocols.amqp import properties as flag
+from trunkline.protocols.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, FrameError
 
 MAX_REMEMBERED: Final = 8_192
 MAX_REMEMBERED_BYTES: Final = 1_024
@@ -206,11 +207,19 @@ class Envelopes:
 
 def envelope_of(exchange: str, routing_key: str, properties: bytes) -> Envelope:
     envelope = Envelope(exchange, routing_key, properties)
+    try:
+        _read(envelope)
+    except MalformedValue as error:
+        raise FrameError(SYNTAX_ERROR, error.text) from None
+    return envelope
+
+
+def _read(envelope: Envelope) -> None:
     record: list[tuple[str, bytes | None]] = [
-        (EXCHANGE_HEADER, exchange.encode()),
-        (ROUTING_KEY_HEADER, routing_key.encode()),
+        (EXCHANGE_HEADER, envelope.exchange.encode()),
+        (ROUTING_KEY_HEADER, envelope.routing_key.encode()),
     ]
-    if properties != flag.NO_PROPERTIES:
+    if envelope.properties != flag.NO_PROPERTIES:
         _read_properties(envelope, record)
         if envelope.fields:
             _read_table(envelope, record)
@@ -223,7 +232,6 @@ def envelope_of(exchange: str, routing_key: str, properties: bytes) -> Envelope:
         or envelope.reply_to is not None
         or envelope.expiration is not None
     )
-    return envelope
 
 
 def _read_properties(envelope: Envelope, record: list[tuple[str, bytes | None]]) -> None:
@@ -425,7 +433,7 @@ def _fitting(table: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
 def _typed_fields(encoded: bytes | None) -> dict[str, bytes]:
     try:
         return dict(split_table(encoded or b""))
-    except FrameError:
+    except MalformedValue:
         return {}
 
 
@@ -462,7 +470,7 @@ def _says(typed: bytes, value: bytes | None) -> bool:
     """Whether a field as a client encoded it is what the record's header of that name says."""
     try:
         return _readable(decode_field(typed)) == value
-    except FrameError:
+    except MalformedValue:
         return False
 
 

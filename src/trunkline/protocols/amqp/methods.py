@@ -13,7 +13,7 @@ from collections.abc import Callable
 from inspect import get_annotations
 from typing import Annotated, ClassVar, TypeVar, dataclass_transform
 
-from trunkline.protocols.amqp.values import FieldValue
+from trunkline.broker.messaging.typed_values import FieldValue
 
 Octet = Annotated[int, "octet"]
 Short = Annotated[int, "short"]

@@ -15,6 +15,7 @@ from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.queue_arguments import read_priority, read_settings
 from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.broker.state.topology import Recorded, settled
 from trunkline.broker.state.virtual_host import ExchangeInfo
 from trunkline.cursors.queue import Delivery
@@ -26,7 +27,6 @@ from trunkline.protocols.amqp.consumer import Consumer, content_of
 from trunkline.protocols.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, NOT_ALLOWED, NOT_IMPLEMENTED, FrameError
 from trunkline.protocols.amqp.mapping import plain_value
 from trunkline.protocols.amqp.transaction import Transaction
-from trunkline.protocols.amqp.values import FieldValue
 from trunkline.security.users import Access
 
 

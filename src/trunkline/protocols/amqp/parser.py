@@ -26,6 +26,7 @@ from typing import Final, TypeAlias
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
+from trunkline.broker.messaging.typed_values import MalformedValue, ValueReader
 from trunkline.protocols.amqp.arguments import decode_method
 from trunkline.protocols.amqp.errors import (
     FRAME_ERROR,
@@ -61,7 +62,6 @@ from trunkline.protocols.amqp.frames import (
     Reject,
 )
 from trunkline.protocols.amqp.methods import ConnectionTuneOk, Method
-from trunkline.protocols.amqp.values import ValueReader
 
 DEFAULT_MAX_BODY_BYTES: Final = 134_217_728
 DEFAULT_MAX_UNFINISHED_BYTES: Final = 2 * DEFAULT_MAX_BODY_BYTES
@@ -277,8 +277,8 @@ class Parser:
             exchange = reader.short_string()
             routing_key = reader.short_string()
             bits = reader.octet()
-        except FrameError as error:
-            raise FrameError(error.reply_code, f"basic.publish: {error.text}", CLASS_BASIC, 40) from None
+        except MalformedValue as error:
+            raise FrameError(SYNTAX_ERROR, f"basic.publish: {error.text}", CLASS_BASIC, 40) from None
         if reader.position != reader.end:
             raise FrameError(SYNTAX_ERROR, "basic.publish: bytes are left over after the arguments", CLASS_BASIC, 40)
         route = _Route(exchange, routing_key, bits & 1 != 0, bits & 2 != 0)

@@ -19,8 +19,15 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import mypyc_attr
 
+from trunkline.broker.messaging.typed_values import (
+    FieldValue,
+    MalformedValue,
+    ValueReader,
+    put_short_bytes,
+    put_table,
+    put_unsigned,
+)
 from trunkline.protocols.amqp.errors import SYNTAX_ERROR, FrameError
-from trunkline.protocols.amqp.values import FieldValue, ValueReader, put_short_bytes, put_table, put_unsigned
 
 CONTENT_TYPE: Final = 0x8000
 CONTENT_ENCODING: Final = 0x4000
@@ -67,10 +74,14 @@ class Properties:
 
 
 def decode_properties(section: bytes) -> Properties:
+    try:
+        return _read_properties(ValueReader(section))
+    except MalformedValue as error:
+        raise FrameError(SYNTAX_ERROR, error.text) from None
+
+
+def _read_properties(reader: ValueReader) -> Properties:
     properties = Properties()
-    if section == NO_PROPERTIES:
-        return properties
-    reader = ValueReader(section)
     flags = reader.short()
     if flags & _UNKNOWN_FLAGS:
         raise FrameError(SYNTAX_ERROR, f"property flags 0x{flags:04x} name a property that does not exist")

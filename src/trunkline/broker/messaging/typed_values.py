@@ -1,4 +1,4 @@
-"""AMQP 0-9-1 values: short and long strings, field tables and arrays.
+"""Typed values: how the typed headers of a message are kept in its record (`envelope`), and how AMQP sends them.
 
     field table   u32 length in bytes, then per field: short string name, field value
     field array   u32 length in bytes, then field values
@@ -11,7 +11,7 @@ of them. Written as Python values, an integer takes the shortest of I, l and L t
 reading and writing keeps the value, not always its width. Who must keep the width keeps the encoded fields:
 `split_table` and `join_table`.
 
-Everything malformed raises `FrameError` with SYNTAX_ERROR, and nothing else does. What cannot be written (a name over
+Everything malformed raises `MalformedValue`, and nothing else does. What cannot be written (a name over
 255 bytes, an integer over 64 bits) raises `ValueError`. Tables are nested at most `MAX_TABLE_DEPTH` deep.
 
 This module is compiled where a C compiler is present.
@@ -36,14 +36,21 @@ from librt.strings import (
 )
 from mypy_extensions import i64, mypyc_attr
 
-from trunkline.protocols.amqp.errors import SYNTAX_ERROR, FrameError
-
 MAX_TABLE_DEPTH: Final = 64
 MAX_SHORT_STRING_BYTES: Final = 255
 MAX_DECIMAL_SCALE: Final = 255
 _I32_MAX: Final = 2**31 - 1
 _I64_MAX: Final = 2**63 - 1
 _U64_MAX: Final = 2**64 - 1
+
+
+@mypyc_attr(native_class=False)
+class MalformedValue(Exception):
+    """Bytes that are no value, or end in the middle of one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
 
 
 @mypyc_attr(native_class=False)
@@ -59,8 +66,8 @@ FieldValue: TypeAlias = Union[
 ]
 
 
-def _cut_off() -> FrameError:
-    return FrameError(SYNTAX_ERROR, "arguments end in the middle of a value")
+def _cut_off() -> MalformedValue:
+    return MalformedValue("arguments end in the middle of a value")
 
 
 class ValueReader:
@@ -103,7 +110,7 @@ class ValueReader:
         try:
             return raw.decode()
         except UnicodeDecodeError:
-            raise FrameError(SYNTAX_ERROR, "a short string is not UTF-8") from None
+            raise MalformedValue("a short string is not UTF-8") from None
 
     def long_bytes(self) -> bytes:
         size: i64 = self.long()
@@ -130,7 +137,7 @@ class ValueReader:
     def _enter(self, depth: int) -> i64:
         """Narrow the reader to the table or array that starts here; returns the end to go back to."""
         if depth >= MAX_TABLE_DEPTH:
-            raise FrameError(SYNTAX_ERROR, f"field tables are nested more than {MAX_TABLE_DEPTH} deep")
+            raise MalformedValue(f"field tables are nested more than {MAX_TABLE_DEPTH} deep")
         size: i64 = self.long()
         outer = self.end
         if size > outer - self.position:
@@ -186,7 +193,7 @@ class ValueReader:
             scale = self.octet()
             unscaled: int = read_i32_be(self.data, self._advance(4))
             return Decimal(unscaled).scaleb(-scale)
-        raise FrameError(SYNTAX_ERROR, f"a field table has a value of unknown type 0x{kind:02x}")
+        raise MalformedValue(f"a field table has a value of unknown type 0x{kind:02x}")
 
 
 def put_unsigned(out: BytesWriter, value: int, size_bytes: int) -> None:
@@ -322,7 +329,7 @@ def decode_field(encoded: bytes) -> FieldValue:
     reader = ValueReader(encoded)
     value = reader.field()
     if reader.position != reader.end:
-        raise FrameError(SYNTAX_ERROR, "bytes are left over after a field value")
+        raise MalformedValue("bytes are left over after a field value")
     return value
 
 
