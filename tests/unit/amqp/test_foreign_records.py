@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.undecodable import UNDECODABLE
 from tests.unit.amqp.harness import Broker, until, with_broker
 from trunkline.broker.messaging.dead_letters import bury
+from trunkline.broker.messaging.envelope import MAX_HEADERS
 from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.cursors.queue import Delivery
 from trunkline.log.batch import MAX_RECORD_HEADERS, NewRecord, build_batch
@@ -22,7 +23,7 @@ from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import decode_properties
 from trunkline.protocols.amqp.consumer import Consumer
-from trunkline.protocols.amqp.mapping import MAX_HEADERS, MAX_TABLE_BYTES, envelope_of_section
+from trunkline.protocols.amqp.mapping import MAX_TABLE_BYTES, envelope_of_section
 from trunkline.protocols.amqp.properties import Properties, encode_properties
 
 Headers = Sequence[tuple[str, bytes | None]]

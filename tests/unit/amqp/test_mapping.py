@@ -66,7 +66,7 @@ def test_every_property_and_header_comes_back_as_it_was(
     section = encode_properties(properties)
     envelope = envelope_of(exchange, routing_key, section)
     back = envelope_of_section(envelope.section)
-    assert (back.exchange, back.routing_key, back.from_amqp) == (exchange, routing_key, True)
+    assert (back.exchange, back.routing_key, back.addressed) == (exchange, routing_key, True)
     assert back.persistent == (properties.delivery_mode == 2)
     decoded = decode_properties(back.properties)
     expected = decode_properties(section)
@@ -85,7 +85,7 @@ def test_headers_keep_their_exact_encoding() -> None:
 def test_a_record_of_another_protocol_has_its_headers_as_strings() -> None:
     section = encode_headers([("trace", b"abc"), ("empty", None), ("raw", b"\xff\xfe")])
     envelope = envelope_of_section(section)
-    assert not envelope.from_amqp
+    assert not envelope.addressed
     assert decode_properties(envelope.properties).headers == {"trace": "abc", "empty": None, "raw": b"\xff\xfe"}
 
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from trunkline.broker.messaging.dead_letters import DEATHS_HEADER, MAX_DEATHS, bury
+from trunkline.broker.messaging.dead_letters import bury
+from trunkline.broker.messaging.deaths import DEATHS_HEADER, MAX_DEATHS
 from trunkline.log.records import NO_HEADERS, decode_headers, encode_headers
 
 NOW_MS = 1_700_000_000_123

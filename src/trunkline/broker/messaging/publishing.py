@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from trunkline.broker.messaging.dead_letters import bury
+from trunkline.broker.messaging.envelope import routing_fields_of
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.broker.turn import Turn
@@ -35,7 +36,6 @@ from trunkline.log.errors import LogError, UnknownTopicOrPartition
 from trunkline.log.store import Durability
 from trunkline.log.ticket import Appended
 from trunkline.routing.errors import RoutingError
-from trunkline.routing.fields import Fields
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +64,6 @@ class Publishing:
         self._touched: list[Queue] = []
         self._publishers: dict[Publisher, None] = {}
         self._scheduled = False
-        # Typed headers of a record, for exchanges that route by them; the protocol that knows how they are kept sets it.
-        self.fields_of: Callable[[bytes, bytes], Fields] = lambda _section, body: Fields({}, body)
 
     def add(
         self, queue: Queue, message: Message, *, disk: bool = False, origin: tuple[Publisher, int] | None = None
@@ -142,7 +140,8 @@ class Publishing:
             now_ms=self._clock.wall_ms(),
         )
         try:
-            queues = vhost.router.forward(exchange, letter.routing_keys, self.fields_of(letter.section, message.value))
+            fields = routing_fields_of(letter.section, message.value)
+            queues = vhost.router.forward(exchange, letter.routing_keys, fields)
         except RoutingError as error:
             logger.warning("a dead letter of queue %s was dropped: %s", queue.name, error)
             return

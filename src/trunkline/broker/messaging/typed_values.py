@@ -20,6 +20,7 @@ This module is compiled where a C compiler is present.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, TypeAlias, Union
 
@@ -39,6 +40,7 @@ from mypy_extensions import i64, mypyc_attr
 MAX_TABLE_DEPTH: Final = 64
 MAX_SHORT_STRING_BYTES: Final = 255
 MAX_DECIMAL_SCALE: Final = 255
+LATEST_S: Final = 253_402_300_799  # the end of the year 9999: clients make dates of it
 _I32_MAX: Final = 2**31 - 1
 _I64_MAX: Final = 2**63 - 1
 _U64_MAX: Final = 2**64 - 1
@@ -337,3 +339,14 @@ def encode_field(value: FieldValue) -> bytes:
     out = BytesWriter()
     put_field(out, value)
     return out.getvalue()
+
+
+def plain_value(value: FieldValue) -> object:
+    """A value in types that the layers below know: a moment as a datetime."""
+    if isinstance(value, Timestamp):
+        return datetime.fromtimestamp(min(value.seconds, LATEST_S), UTC)
+    if isinstance(value, dict):
+        return {name: plain_value(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [plain_value(inner) for inner in value]
+    return value

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import Reason, Refused, not_found
-from trunkline.cursors.queue import Delivery, Message, QueueCursor
+from trunkline.cursors.queue import Delivery, QueueCursor
 from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone, ScheduleFull
 from trunkline.log.store import Durability
 from trunkline.protocols.amqp import methods as m
@@ -107,7 +107,7 @@ class Channel:
         if vhost.delayed_exchanges and event.exchange in vhost.delayed_exchanges and (envelope.delay_ms or 0) > 0:
             self._delay(queues, envelope, event.body)
             return
-        message = self.message_of(envelope, event.body)
+        message = envelope.message(event.body, session.now_ms)
         for queue in queues:
             keyed = message._replace(key=envelope.order_key) if queue.orders_by_key else message
             if confirms is None:
@@ -120,11 +120,6 @@ class Channel:
                     disk=envelope.persistent and queue.durable,
                     origin=(self, sequence) if queue.may_reject else None,
                 )
-
-    def message_of(self, envelope: Envelope, body: bytes) -> Message:
-        now_ms = self.session.now_ms
-        expires_ms = None if envelope.expiration_ms is None else now_ms + envelope.expiration_ms
-        return Message(body, envelope.section, None, now_ms, expires_ms, envelope.priority, envelope.persistent)
 
     def _check_write(self, exchange: str) -> None:
         self.session.check_access(Access.WRITE, "exchange", exchange, "amq.default")
@@ -151,13 +146,13 @@ class Channel:
         vhost = self.session.vhost
         try:
             if envelope.copies:
-                fields = self.session.fields_of(envelope, event.body)
+                fields = envelope.routing_fields(event.body)
                 if event.exchange in vhost.exchanges and vhost.exchanges[event.exchange].internal:
                     raise AccessRefused("")
                 return vhost.router.forward(event.exchange, (event.routing_key, *envelope.copies), fields)
             queues = vhost.route_by_key(event.exchange, event.routing_key)
             if queues is None:
-                return vhost.route(event.exchange, event.routing_key, self.session.fields_of(envelope, event.body))
+                return vhost.route(event.exchange, event.routing_key, envelope.routing_fields(event.body))
         except UnknownExchange:
             raise FrameError(NOT_FOUND, f"no exchange '{event.exchange}' in vhost '{vhost.name}'", *PUBLISH) from None
         except AccessRefused:
@@ -171,7 +166,7 @@ class Channel:
 
     def _delay(self, queues: Iterable[Queue], envelope: Envelope, body: bytes) -> None:
         at_ms = self.session.now_ms + (envelope.delay_ms or 0)
-        message = self.message_of(envelope, body)
+        message = envelope.message(body, self.session.now_ms)
         for queue in queues:
             disk = self.confirms is not None and envelope.persistent and queue.durable
             keyed = message._replace(key=envelope.order_key) if queue.orders_by_key else message

@@ -110,7 +110,7 @@ class Consumer:
             envelope = known.get(message[1])
             if envelope is None:
                 envelope = session.envelopes.of_record(message[1])
-            if envelope.from_amqp and not self.counts_deliveries:
+            if envelope.addressed and not self.counts_deliveries:
                 contents.append((envelope.exchange, envelope.routing_key, delivery[2], envelope.properties, message[0]))
             else:
                 contents.append(content_of(envelope, delivery, self.queue, self._properties_of(envelope, delivery)))
@@ -139,5 +139,5 @@ class Consumer:
 
 def content_of(envelope: Envelope, delivery: Delivery, queue: Queue, properties: bytes) -> Content:
     """A message that may be of another protocol, with these properties."""
-    routing_key = envelope.routing_key if envelope.from_amqp else queue.name
+    routing_key = envelope.routing_key if envelope.addressed else queue.name
     return envelope.exchange, routing_key, delivery.redelivered, properties, delivery.message.value

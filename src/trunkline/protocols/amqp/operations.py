@@ -15,7 +15,7 @@ from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.queue_arguments import read_priority, read_settings
 from trunkline.broker.messaging.refusals import Reason, Refused
-from trunkline.broker.messaging.typed_values import FieldValue
+from trunkline.broker.messaging.typed_values import FieldValue, plain_value
 from trunkline.broker.state.topology import Recorded, settled
 from trunkline.broker.state.virtual_host import ExchangeInfo
 from trunkline.cursors.queue import Delivery
@@ -25,7 +25,6 @@ from trunkline.protocols.amqp.codec import encode_get_ok
 from trunkline.protocols.amqp.confirms import Confirms
 from trunkline.protocols.amqp.consumer import Consumer, content_of
 from trunkline.protocols.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, NOT_ALLOWED, NOT_IMPLEMENTED, FrameError
-from trunkline.protocols.amqp.mapping import plain_value
 from trunkline.protocols.amqp.transaction import Transaction
 from trunkline.security.users import Access
 
@@ -520,7 +519,7 @@ async def _commit(channel: Channel, transaction: Transaction) -> None:
     for publication in transaction.take_publications():
         queues = [queue for queue in publication.queues if not queue.cursor.deleted]
         if queues:
-            message = channel.message_of(publication.envelope, publication.body)
+            message = publication.envelope.message(publication.body, session.now_ms)
             keyed = message._replace(key=publication.envelope.order_key)
             letters += [(queue, keyed if queue.orders_by_key else message) for queue in queues]
         elif publication.mandatory:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.management import Management
-from trunkline.protocols.amqp.mapping import Envelopes, plain_value
-from trunkline.routing.fields import Fields
+from trunkline.protocols.amqp.mapping import Envelopes
 
 if TYPE_CHECKING:
     from trunkline.protocols.amqp.channel import Channel
@@ -32,7 +31,6 @@ class Service:
         self.cluster_name = broker.cluster_id
         self.replies: dict[str, Channel] = {}  # direct reply-to: address to the channel that waits there
         self._envelopes: dict[str, Envelopes] = {}
-        self.publishing.fields_of = self._fields_of
 
     @property
     def blocked(self) -> str | None:
@@ -45,7 +43,3 @@ class Service:
         if found is None:
             found = self._envelopes[vhost] = Envelopes()
         return found
-
-    def _fields_of(self, section: bytes, body: bytes) -> Fields:
-        table = Envelopes().of_record(section).table()
-        return Fields({name: plain_value(value) for name, value in table.items()}, body)

@@ -59,9 +59,8 @@ from trunkline.protocols.amqp.frames import (
     Publish,
     Reject,
 )
-from trunkline.protocols.amqp.mapping import Envelope, Envelopes, plain_value
+from trunkline.protocols.amqp.mapping import Envelope, Envelopes
 from trunkline.protocols.amqp.parser import Parser, ParserEvent
-from trunkline.routing.fields import Fields
 from trunkline.security.users import Access
 
 if TYPE_CHECKING:
@@ -485,10 +484,6 @@ class Session:
         if not self.service.accounts.allows(self.user, self.vhost.name, access, name or default_name):
             text = f"access to {kind} '{name}' in vhost '{self.vhost.name}' refused for user '{self.user}'"
             raise Refused(Reason.ACCESS_REFUSED, text)
-
-    def fields_of(self, envelope: Envelope, body: bytes) -> Fields:
-        table = envelope.table() if envelope.fields else {}
-        return Fields({name: plain_value(value) for name, value in table.items()}, body)
 
     def settle_acknowledged(self, channel: Channel, taken: list[tuple[int, Delivery]]) -> None:
         """Acknowledge at the end of the turn, together with all others of this connection."""

@@ -2,8 +2,7 @@
 
 A queue of the virtual host `/` that is bound to the exchange `amq.topic` gets MQTT publications too, as in RabbitMQ: the
 topic name with `.` for `/` is the routing key, so `sensors.*.temperature` binds what `sensors/+/temperature` subscribes to.
-The copy has the record headers of the publication and, for AMQP, `amqp.exchange` and `amqp.routing-key`; QoS 1 and 2 are
-persistent, and then acknowledged when the queues have stored them too.
+The copy has the record headers of the publication and an address (`broker/messaging/envelope`); QoS 1 and 2 are persistent, and then acknowledged when the queues have stored them too.
 
 A queue at its maximum refuses silently: MQTT has no way to tell a publisher.
 
@@ -16,12 +15,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from trunkline.broker.messaging.dead_letters import EXCHANGE_HEADER, ROUTING_KEY_HEADER
+from trunkline.broker.messaging.envelope import addressed
 from trunkline.broker.messaging.messaging import Messaging
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.state.topology import DEFAULT_VHOST
 from trunkline.cursors.queue import Message as QueueMessage
-from trunkline.log.records import decode_headers, encode_headers
 from trunkline.log.ticket import Appended
 from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.subscription import Route
@@ -96,8 +94,7 @@ class ExchangeBindings:
     def _section(self, section: bytes, topic: str) -> bytes:
         found = self._sections.get((section, topic))
         if found is None:
-            names = [(EXCHANGE_HEADER, EXCHANGE.encode()), (ROUTING_KEY_HEADER, routing_key(topic).encode())]
-            found = encode_headers([*names, *decode_headers(section)])
+            found = addressed(section, EXCHANGE, routing_key(topic))
             if len(found) <= MAX_REMEMBERED_BYTES:
                 if len(self._sections) >= MAX_REMEMBERED:
                     self._sections.clear()
