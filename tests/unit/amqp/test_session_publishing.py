@@ -144,7 +144,7 @@ def test_nothing_is_confirmed_on_a_channel_that_closed_meanwhile(tmp_path: Path)
         peer.publish("q", properties=PERSISTENT)
         started.service.turn.run()
         await peer.call(m.ChannelClose(200, "bye"), m.ChannelCloseOk)
-        await until(lambda: peer.session._unconfirmed_bytes == 0)
+        await until(lambda: peer.session.flow.unconfirmed_bytes == 0)
         await peer.settle()
         assert confirms(peer) == []
 

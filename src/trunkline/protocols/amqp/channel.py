@@ -35,10 +35,11 @@ from trunkline.protocols.amqp.errors import (
     PRECONDITION_FAILED,
     FrameError,
 )
-from trunkline.protocols.amqp.frames import Publish
+from trunkline.protocols.amqp.frames import Ack, Nack, Publish, Reject
 from trunkline.protocols.amqp.management import ADDRESS as MANAGEMENT
 from trunkline.protocols.amqp.mapping import Envelope, why_no_expiration
 from trunkline.protocols.amqp.prefetch import ChannelPrefetch
+from trunkline.protocols.amqp.replies import deliver_reply, manage
 from trunkline.protocols.amqp.transaction import Transaction
 from trunkline.routing.errors import AccessRefused, RoutingError, UnknownExchange
 from trunkline.security.users import Access
@@ -199,11 +200,11 @@ class Channel:
         if envelope.exchange or not envelope.routing_key.startswith("amq."):
             return False
         if envelope.routing_key == MANAGEMENT:
-            self.session.manage(self, envelope, body)
+            manage(self.session, envelope, body)
             return True
         channel = self.session.replies.get(envelope.routing_key)
         if channel is not None and channel.reply_tag is not None:
-            channel.session.deliver_reply(channel, envelope, body)
+            deliver_reply(channel, envelope, body)
         return False
 
     # -- confirms: the broker's Publisher --------------------------------------------------------------------------
@@ -218,19 +219,22 @@ class Channel:
 
     # -- settlement ----------------------------------------------------------------------------------------------
 
-    def acknowledge(self, tag: int, multiple: bool) -> None:
-        taken = self._take(tag, multiple, 80)
+    def acknowledge(self, event: Ack) -> None:
+        taken = self._take(event.tag, event.multiple, 80)
         if self.transaction is not None:
             self.transaction.acknowledge(taken)
         else:
-            self.session.settle_acknowledged(self, taken)
+            self.session.acknowledgements.add(self, taken)
 
-    def refuse(self, tag: int, multiple: bool, requeue: bool, method_id: int) -> None:
-        taken = self._take(tag, multiple, method_id)
-        if self.transaction is not None:
-            self.transaction.refuse(taken, requeue)
+    def refuse(self, event: Nack | Reject) -> None:
+        if isinstance(event, Nack):
+            taken = self._take(event.tag, event.multiple, 120)
         else:
-            self.settle_refused([delivery for _, delivery in taken], requeue)
+            taken = self._take(event.tag, False, 90)
+        if self.transaction is not None:
+            self.transaction.refuse(taken, event.requeue)
+        else:
+            self.settle_refused([delivery for _, delivery in taken], event.requeue)
 
     def settle_refused(self, deliveries: list[Delivery], requeue: bool) -> None:
         for cursor, offsets in by_cursor(deliveries).items():

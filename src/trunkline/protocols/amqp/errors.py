@@ -47,6 +47,19 @@ REPLY_NAMES = {
     INTERNAL_ERROR: "INTERNAL_ERROR",
 }
 
+# The errors that end a channel and not its connection: "soft" ones, in the words of the specification.
+CHANNEL_ERRORS = frozenset(
+    {
+        CONTENT_TOO_LARGE,
+        NO_ROUTE,
+        NO_CONSUMERS,
+        ACCESS_REFUSED,
+        NOT_FOUND,
+        RESOURCE_LOCKED,
+        PRECONDITION_FAILED,
+    }
+)
+
 
 class FrameError(Exception):
     """Bytes that break the protocol.
@@ -67,6 +80,11 @@ class FrameError(Exception):
     def reply_text(self) -> str:
         """The text as RabbitMQ sends it in a close method: the code's name, then what happened."""
         return f"{REPLY_NAMES[self.reply_code]} - {self.text}"
+
+    @property
+    def soft(self) -> bool:
+        """Whether it ends only the channel on which it happened."""
+        return self.reply_code in CHANNEL_ERRORS
 
     def __str__(self) -> str:
         return self.reply_text

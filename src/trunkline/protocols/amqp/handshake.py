@@ -1,4 +1,4 @@
-"""Opening a connection: start, (secure), tune, open; and what the two sides agree on.
+"""Opening a connection: start, tune, open, and what the two sides agree on; and the client's close.
 
     client                         server
     AMQP 0 0 9 1          →
@@ -15,14 +15,16 @@ understands that (`authentication_failure_close`), else the socket is just close
 from __future__ import annotations
 
 import platform
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trunkline.broker.messaging.typed_values import FieldValue, MalformedValue, decode_table
-from trunkline.protocols.amqp.errors import NOT_ALLOWED, SYNTAX_ERROR, FrameError
-from trunkline.protocols.amqp.frames import MIN_FRAME_MAX_BYTES
-from trunkline.protocols.amqp.limits import AmqpLimits
-from trunkline.protocols.amqp.methods import ConnectionStart, ConnectionTune, ConnectionTuneOk
+from trunkline.protocols.amqp import methods as m
+from trunkline.protocols.amqp.errors import ACCESS_REFUSED, NOT_ALLOWED, SYNTAX_ERROR, FrameError
+from trunkline.protocols.amqp.frames import MIN_FRAME_MAX_BYTES, PROTOCOL_HEADER, ProtocolHeader
 from trunkline.version import BEHAVES_LIKE, VERSION
+
+if TYPE_CHECKING:
+    from trunkline.protocols.amqp.session import Session
 
 MECHANISMS = ("PLAIN", "AMQPLAIN")
 # Clients decide by product and version what methods mean: kombu takes basic.qos for RabbitMQ's only if the product is
@@ -47,27 +49,43 @@ class Credentials(NamedTuple):
     password: bytes
 
 
-class Agreed(NamedTuple):
-    channel_max: int
-    frame_max_bytes: int
-    heartbeat_s: int
-
-
-def start_method(cluster_name: str) -> ConnectionStart:
+def begin(session: Session, header: ProtocolHeader) -> None:
+    """Say what this server is; or, to a client of another protocol, what it speaks."""
+    if not header.accepted:
+        session.send(PROTOCOL_HEADER)
+        session.end()
+        return
     properties: dict[str, FieldValue] = {
         "product": PRODUCT,
         "version": BEHAVES_LIKE,
         "trunkline_version": VERSION,
         "platform": f"Python {platform.python_version()}",
         "information": "Trunkline: one log, every way to message",
-        "cluster_name": cluster_name,
+        "cluster_name": session.service.cluster_name,
         "capabilities": CAPABILITIES,
     }
-    return ConnectionStart(0, 9, properties, " ".join(MECHANISMS).encode(), b"en_US")
+    session.send_method(0, m.ConnectionStart(0, 9, properties, " ".join(MECHANISMS).encode(), b"en_US"))
 
 
-def tune_method(limits: AmqpLimits) -> ConnectionTune:
-    return ConnectionTune(limits.channel_max, limits.frame_max_bytes, limits.heartbeat_s)
+def log_in(session: Session, method: m.ConnectionStartOk) -> None:
+    capabilities = method.client_properties.get("capabilities")
+    understood = capabilities if isinstance(capabilities, dict) else {}
+    session.notify_cancel = understood.get("consumer_cancel_notify") is True
+    session.notify_blocked = understood.get("connection.blocked") is True
+    credentials = read_credentials(method.mechanism, method.response)
+    user = session.service.accounts.login(credentials.user, credentials.password, loopback=session.loopback)
+    if user is not None:
+        session.user = user.name
+        limits = session.limits
+        session.send_method(0, m.ConnectionTune(limits.channel_max, limits.frame_max_bytes, limits.heartbeat_s))
+        return
+    session.complain("refused login", f"login of user {credentials.user!r:.200} was refused")
+    if understood.get("authentication_failure_close") is True:
+        text = (
+            f"Login was refused using authentication mechanism {method.mechanism}. For details see the broker logfile."
+        )
+        raise FrameError(ACCESS_REFUSED, text)
+    session.end()
 
 
 def read_credentials(mechanism: str, response: bytes) -> Credentials:
@@ -89,12 +107,33 @@ def read_credentials(mechanism: str, response: bytes) -> Credentials:
     raise FrameError(NOT_ALLOWED, f"unknown authentication mechanism '{mechanism}'", 10, 11)
 
 
-def agree(limits: AmqpLimits, asked: ConnectionTuneOk) -> Agreed:
+def agree(session: Session, asked: m.ConnectionTuneOk) -> None:
     """The client's choice; 0 means no wish. FrameError if it asks for more than it was offered."""
+    limits = session.limits
     if asked.frame_max and asked.frame_max < MIN_FRAME_MAX_BYTES:
         raise FrameError(NOT_ALLOWED, f"negotiated frame_max = {asked.frame_max} is lower than the minimum allowed value ({MIN_FRAME_MAX_BYTES})", 10, 31)  # fmt: skip
     if asked.frame_max > limits.frame_max_bytes:
         raise FrameError(NOT_ALLOWED, f"negotiated frame_max = {asked.frame_max} is higher than the maximum allowed value ({limits.frame_max_bytes})", 10, 31)  # fmt: skip
     if asked.channel_max > limits.channel_max:
         raise FrameError(NOT_ALLOWED, f"negotiated channel_max = {asked.channel_max} is higher than the maximum allowed value ({limits.channel_max})", 10, 31)  # fmt: skip
-    return Agreed(asked.channel_max or limits.channel_max, asked.frame_max or limits.frame_max_bytes, asked.heartbeat)
+    session.channel_max = asked.channel_max or limits.channel_max
+    session.frame_max_bytes = asked.frame_max or limits.frame_max_bytes
+    session.heartbeat_s = asked.heartbeat
+
+
+def enter(session: Session, method: m.ConnectionOpen) -> None:
+    name = method.virtual_host
+    vhost = session.service.vhosts.get(name)
+    if vhost is None:
+        raise FrameError(NOT_ALLOWED, f"vhost {name} not found", 10, 40)
+    if not session.service.accounts.may_enter(session.user, name):
+        text = f"access to vhost '{name}' refused for user '{session.user}'"
+        raise FrameError(NOT_ALLOWED, text, 10, 40)
+    session.vhost = vhost
+    session.envelopes = session.service.envelopes_of(name)
+    session.send_method(0, m.ConnectionOpenOk())
+
+
+def say_goodbye(session: Session, method: m.ConnectionClose) -> None:
+    session.close_channels()
+    session.send_method(0, m.ConnectionCloseOk())

@@ -69,6 +69,19 @@ MAX_CACHED_ROUTES: Final = 4_096
 
 ParserEvent: TypeAlias = Event | FrameError
 
+# What a channel waits for, and the frames that it then takes; any other is an UNEXPECTED_FRAME.
+AWAITS_METHOD: Final = 0
+AWAITS_HEADER: Final = 1
+AWAITS_BODY: Final = 2
+SKIPS_BODY: Final = 3  # of a message over the limit: its sender may give up on it
+TAKEN_FRAMES: Final[dict[int, tuple[int, ...]]] = {
+    AWAITS_METHOD: (METHOD_FRAME,),
+    AWAITS_HEADER: (HEADER_FRAME,),
+    AWAITS_BODY: (BODY_FRAME,),
+    SKIPS_BODY: (BODY_FRAME, METHOD_FRAME),
+}
+_FRAME_NAMES: Final = {METHOD_FRAME: "method", HEADER_FRAME: "content header", BODY_FRAME: "content body"}
+
 
 class _Route:
     """The decoded arguments of a basic.publish."""
@@ -87,8 +100,7 @@ class _Unfinished:
         self.route = route
         self.method = method
         self.method_id = method_id
-        self.header_seen = False
-        self.skip = False
+        self.awaits = AWAITS_HEADER
         self.properties: bytes = b""
         self.chunks: list[bytes] = []
         self.held_bytes: i64 = 0
@@ -226,9 +238,8 @@ class Parser:
                     raise FrameError(FRAME_ERROR, "a method frame is too short for a method")
                 number: i64 = int(read_i32_be(data, payload))
                 if self._unfinished and channel in self._unfinished:
-                    if not self._unfinished[channel].skip:
-                        raise self._content_expected(self._unfinished[channel], "method")
-                    del self._unfinished[channel]  # refused for its size: the sender may give up on the body
+                    self._take_frame(channel, METHOD_FRAME)
+                    del self._unfinished[channel]
                 if number == PUBLISH and channel != 0:
                     arguments = data[payload + 4 : finish]
                     route = routes.get(arguments)
@@ -265,10 +276,17 @@ class Parser:
         size_bytes = (size & 0xFFFFFFFF) + FRAME_OVERHEAD_BYTES
         return FrameError(FRAME_ERROR, f"a frame of {size_bytes} bytes; at most {self._frame_max} were agreed on")
 
-    def _content_expected(self, unfinished: _Unfinished, got: str) -> FrameError:
-        expected = "body" if unfinished.header_seen else "header"
-        text = f"expected content {expected} for class {CLASS_BASIC}, got {got} frame instead"
-        return FrameError(UNEXPECTED_FRAME, text, CLASS_BASIC, unfinished.method_id)
+    def _take_frame(self, channel: i64, kind: int) -> _Unfinished:
+        """The message that a frame belongs to, if it is one that its channel waits for."""
+        unfinished = self._unfinished.get(channel)
+        if unfinished is None:
+            text = f"expected method frame, got {_FRAME_NAMES[kind]} frame instead"
+            raise FrameError(UNEXPECTED_FRAME, text)
+        if kind not in TAKEN_FRAMES[unfinished.awaits]:
+            expected = "header" if unfinished.awaits == AWAITS_HEADER else "body"
+            text = f"expected content {expected} for class {CLASS_BASIC}, got {_FRAME_NAMES[kind]} frame instead"
+            raise FrameError(UNEXPECTED_FRAME, text, CLASS_BASIC, unfinished.method_id)
+        return unfinished
 
     def _add_route(self, arguments: bytes) -> _Route:
         reader = ValueReader(arguments)
@@ -367,11 +385,7 @@ class Parser:
             events.append(MethodFrame(channel, method))
 
     def _take_header(self, data: bytes, payload: i64, finish: i64, channel: i64, events: list[ParserEvent]) -> None:
-        unfinished = self._unfinished.get(channel)
-        if unfinished is None:
-            raise FrameError(UNEXPECTED_FRAME, "expected method frame, got content header frame instead")
-        if unfinished.header_seen:
-            raise self._content_expected(unfinished, "content header")
+        unfinished = self._take_frame(channel, HEADER_FRAME)
         if finish - payload < HEADER_FIXED_BYTES:
             raise FrameError(FRAME_ERROR, "a content header frame is too short", CLASS_BASIC, unfinished.method_id)
         class_id: i64 = int(read_i16_be(data, payload)) & 0xFFFF
@@ -383,28 +397,24 @@ class Parser:
         size: i64 = read_i64_be(data, payload + 4)
         if size < 0:
             raise FrameError(FRAME_ERROR, "a body of 2^63 bytes or more", CLASS_BASIC, unfinished.method_id)
-        unfinished.header_seen = True
+        unfinished.awaits = AWAITS_BODY
         unfinished.left_bytes = size
         unfinished.properties = data[payload + 12 : finish]
         if size > self._max_body:
-            unfinished.skip = True
+            unfinished.awaits = SKIPS_BODY
             text = f"message size {size} is larger than configured max size {self._max_body}"
             events.append(FrameError(PRECONDITION_FAILED, text, CLASS_BASIC, unfinished.method_id, channel))
         if size == 0:
             self._finish(unfinished, channel, events)
 
     def _take_body(self, data: bytes, payload: i64, finish: i64, channel: i64, events: list[ParserEvent]) -> None:
-        unfinished = self._unfinished.get(channel)
-        if unfinished is None:
-            raise FrameError(UNEXPECTED_FRAME, "expected method frame, got content body frame instead")
-        if not unfinished.header_seen:
-            raise self._content_expected(unfinished, "content body")
+        unfinished = self._take_frame(channel, BODY_FRAME)
         size: i64 = finish - payload
         if size > unfinished.left_bytes:
             text = f"{size} bytes of body where {unfinished.left_bytes} were left"
             raise FrameError(FRAME_ERROR, text, CLASS_BASIC, unfinished.method_id)
         unfinished.left_bytes -= size
-        if not unfinished.skip and size > 0:
+        if unfinished.awaits == AWAITS_BODY and size > 0:
             unfinished.chunks.append(data[payload:finish])
             unfinished.held_bytes += size
             self._unfinished_bytes += size
@@ -417,7 +427,7 @@ class Parser:
     def _finish(self, unfinished: _Unfinished, channel: i64, events: list[ParserEvent]) -> None:
         del self._unfinished[channel]
         self._unfinished_bytes -= unfinished.held_bytes
-        if unfinished.skip:
+        if unfinished.awaits == SKIPS_BODY:
             return
         chunks = unfinished.chunks
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)

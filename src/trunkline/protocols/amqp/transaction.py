@@ -67,7 +67,7 @@ class Transaction:
 
     def settle(self, channel: Channel) -> None:
         """Carry out the settlements of a commit."""
-        channel.session.settle_acknowledged(channel, self.acknowledged)
+        channel.session.acknowledgements.add(channel, self.acknowledged)
         for requeue in (True, False):
             chosen = [entry[1] for entry, asked in self.refused if asked is requeue]
             if chosen:
