@@ -345,7 +345,7 @@ def _settings(config: Config, *, max_open_connections: int) -> BrokerSettings:
             ),
             max_idle_ms=config.max_idle_ms,
             max_request_bytes=config.max_request_bytes,
-            max_inflight_requests=config.max_in_flight_requests,
+            max_in_flight_requests=config.max_in_flight_requests,
             fetch_max_bytes=config.fetch_max_bytes,
             min_free_bytes=config.min_free_bytes,
         ),

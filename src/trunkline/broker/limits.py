@@ -13,7 +13,7 @@ class BrokerLimits(NamedTuple):
     max_request_bytes: int = 100 * 1024 * 1024  # Kafka's socket.request.max.bytes
     max_request_ms: int = 120_000  # from a request's first byte to its last
     max_input_bytes: int = 512 * 1024 * 1024  # that all clients have begun to send and not finished
-    max_inflight_requests: int = 128  # per connection, counted until the response is sent
+    max_in_flight_requests: int = 100  # per connection, counted until the response is sent
     fetch_max_bytes: int = 55 * 1024 * 1024  # Kafka's fetch.max.bytes on a broker
     max_unsent_bytes: int = 512 * 1024 * 1024  # responses that slow clients have not taken yet
     max_idle_ms: int = 600_000  # Kafka's connections.max.idle.ms

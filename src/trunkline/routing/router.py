@@ -274,9 +274,6 @@ class Router(Generic[Q]):
         self._target(destination, to_exchange)
         return self._unbind(Route(source, destination, to_exchange, routing_key, arguments or {}))
 
-    def has_exchange(self, name: str) -> bool:
-        return name in self._exchanges
-
     def has_bindings(self, exchange: str) -> bool:
         """Whether anything is bound to the exchange as a source; an auto-delete exchange goes with its last."""
         return len(self._exchange_place(exchange).exchange) > 0

@@ -64,9 +64,6 @@ class OffsetBook:
     def groups(self) -> set[str]:
         return self._committed.keys() | self._pending_counts.keys()
 
-    def has_group(self, group_id: str) -> bool:
-        return group_id in self._committed or group_id in self._pending_counts
-
     def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         return self._committed.get(group_id, {})
 

@@ -7,7 +7,7 @@ is read into directly. What is kept of requests that are not complete, or must w
 a request must be complete `max_request_ms` after its first byte.
 
 Back-pressure. A connection is not read while its answers wait to be sent (`pause_writing`), while it has
-`max_inflight_requests` requests open, or while a request waits for earlier ones to take effect. What is unsent on all
+`max_in_flight_requests` requests open, or while a request waits for earlier ones to take effect. What is unsent on all
 paused connections, being read for a fetch or waiting for the answers before it is counted, and fetches are cut smaller
 as that sum nears `max_unsent_bytes`. A connection without a byte in either direction for `max_idle_ms`, and without an
 open request, is closed, as Kafka does.
@@ -305,7 +305,7 @@ class Connection(ServedConnection):
         return (
             not self._paused_writing
             and not session.holds_back
-            and session.inflight < limits.max_inflight_requests
+            and session.inflight < limits.max_in_flight_requests
             and session.waiting_bytes < limits.max_request_bytes
         )
 
