@@ -94,8 +94,12 @@ class Bench:
         restored = await restore_queues(self.runtime.journal)
         info = self.store.topic(QUEUE)
         if info is None:
-            create = self.store.create_topic if self.durable else self.store.create_ephemeral_topic
-            info = await create(QUEUE, 1, self.config)
+            if self.durable:
+                info = await self.store.create_topic(QUEUE, 1, self.config)
+            else:
+                able = self.store.ephemeral_topics
+                assert able is not None
+                info = await able.create_ephemeral_topic(QUEUE, 1, self.config)
         self.queue = QueueCursor(
             QUEUE,
             QUEUE,
