@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,14 @@ COMMON = frozenset(
 SIBLINGS = ("cursors", "routing", "security")
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports_of(path: Path) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found.update(name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -115,10 +121,14 @@ def test_nothing_above_the_store_knows_about_files() -> None:
             assert not any(name.startswith("trunkline.log.embedded") for name in imports_of(path)), path
 
 
+PROTOCOLS = sorted(path for path in (SOURCE / "protocols").iterdir() if path.is_dir() and path.name != "__pycache__")
+LISTENER = SOURCE / "protocols" / "listener"
+MAX_SERVER_LINES = 99
+
+
 def test_no_protocol_imports_another() -> None:
-    protocols = [path for path in (SOURCE / "protocols").iterdir() if path.is_dir() and path.name != "__pycache__"]
-    assert protocols
-    for protocol in protocols:
+    assert len(PROTOCOLS) > 3
+    for protocol in PROTOCOLS:
         for path in protocol.rglob("*.py"):
             for name in imports_of(path):
                 parts = name.split(".")
@@ -129,11 +139,27 @@ def test_no_protocol_imports_another() -> None:
 def test_only_the_listener_has_sockets() -> None:
     for room in ROOMS:
         for path in modules_of(room):
-            if path == SOURCE / "protocols" / "listener.py":
+            if path == LISTENER / "accepting.py":
                 continue
-            tree = ast.parse(path.read_text())
+            tree = parsed(path)
             names = {n.name for node in ast.walk(tree) if isinstance(node, ast.Import) for n in node.names}
+            names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
             assert "socket" not in names, f"{path} imports socket"
+
+
+def test_only_the_listener_has_transports() -> None:
+    for room in ROOMS:
+        for path in modules_of(room):
+            if LISTENER not in path.parents:
+                found = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
+                assert not found & {"Transport", "BaseTransport", "BufferedProtocol", "Protocol"}, path
+
+
+@pytest.mark.parametrize("protocol", [each for each in PROTOCOLS if each != LISTENER], ids=lambda each: each.name)
+def test_a_protocol_is_a_codec_a_session_a_small_server_and_a_page(protocol: Path) -> None:
+    for name in ("codec.py", "session.py", "server.py", "README.md"):
+        assert (protocol / name).is_file(), f"{protocol.name} has no {name}"
+    assert len((protocol / "server.py").read_text().splitlines()) <= MAX_SERVER_LINES
 
 
 def test_every_folder_has_its_line_in_the_architecture_page() -> None:

@@ -72,6 +72,8 @@ class BrokerCore:
         self.complaints = Complaints()
         # What clients make the broker hold before it counts for anything.
         self.input = Budget(self.limits.max_input_bytes, self._input_let_go)
+        # What clients do not take from it: see `_output_let_go`.
+        self.output = Budget(self.limits.max_unsent_bytes * 5 // 4, self._output_let_go)
         self.groups = GroupCoordinator(store, self.clock, limits=group_limits or GroupLimits(), held=self.input)
         self.transactions = TransactionCoordinator(store, self.groups, self.clock, limits=transaction_limits)
         self.turn = Turn()
@@ -91,7 +93,7 @@ class BrokerCore:
         # Listener name -> the host and port that clients are told; "" for the host that their connection came in on.
         self.listeners: dict[str, tuple[str, int]] = {}
         self.connections = 0  # kept by the listeners: of all protocols
-        self.unsent_bytes = 0  # kept by the servers: what slow clients have not taken yet
+        self.unsent_bytes = 0  # kept by connections and sessions: what slow clients have not taken yet
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -136,6 +138,12 @@ class BrokerCore:
         most = self.limits.max_input_bytes
         text = f"{holder.holding} ends: it holds {held_bytes} bytes, and all together more than max_input_bytes={most}"
         self.complaints.add("input", holder.origin, text)
+
+    def _output_let_go(self, holder: Holder, held_bytes: int) -> None:
+        """Fetches get smaller and QoS 0 is dropped at `max_unsent_bytes`; what cannot be held back ends a quarter above it."""
+        most = self.limits.max_unsent_bytes
+        text = f"{holder.holding} ends: its client has not taken {held_bytes} bytes, and max_unsent_bytes={most} is far exceeded"
+        self.complaints.add("output", holder.origin, text)
 
     # -- topics, as clients ask for them: the guard stands before each change ------------------------------------
 

@@ -15,7 +15,7 @@ class BrokerLimits(NamedTuple):
     max_input_bytes: int = 512 * 1024 * 1024  # that all clients have begun to send and not finished
     max_in_flight_requests: int = 100  # per connection, counted until the response is sent
     fetch_max_bytes: int = 55 * 1024 * 1024  # Kafka's fetch.max.bytes on a broker
-    max_unsent_bytes: int = 512 * 1024 * 1024  # responses that slow clients have not taken yet
+    max_unsent_bytes: int = 512 * 1024 * 1024  # that slow clients, of all protocols, have not taken yet
     max_idle_ms: int = 600_000  # Kafka's connections.max.idle.ms
     max_partitions_per_topic: int = 10_000
     max_fetch_wait_ms: int = 300_000

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.stores import as_chosen
+from tests.unit.plain_wire import PlainWire
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.clock import ManualClock
@@ -27,6 +28,7 @@ from trunkline.protocols.amqp.frames import Content, MethodFrame
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.service import Service
 from trunkline.protocols.amqp.session import Session
+from trunkline.protocols.listener.session import Buffer
 
 FRAME_MAX = 131_072
 PATIENCE_S = 10.0
@@ -41,30 +43,23 @@ CAPABLE: dict[str, FieldValue] = {
 }
 
 
-class Peer:
+class Peer(PlainWire):
     """A client and its session."""
 
     def __init__(self, service: Service, *, loopback: bool = True) -> None:
+        super().__init__("127.0.0.1" if loopback else "192.0.2.1")
         self.service = service
-        self.closed = False
-        self.resumed = 0
         self.raw = bytearray()
         self.events: list[ParserEvent] = []
         self._parser = Parser(expect_header=False)
-        self.session = Session(service, self, peer="peer", loopback=loopback)
+        self.session = Session(service, self)
 
     # -- the session's wire
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Buffer) -> None:
         self.raw += data
-        if not data.startswith(b"AMQP"):
+        if bytes(data[:4]) != b"AMQP":
             self.events += self._parser.feed(data)
-
-    def close(self) -> None:
-        self.closed = True
-
-    def readable_again(self) -> None:
-        self.resumed += 1
 
     # -- the client
 

@@ -11,7 +11,9 @@ from tests.unit.amqp.harness import run, until
 from trunkline.broker.core import BrokerCore
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.protocols.amqp.codec import PROTOCOL_HEADER
-from trunkline.protocols.amqp.server import AmqpServer, Connection
+from trunkline.protocols.amqp.server import AmqpServer
+from trunkline.protocols.amqp.session import Session
+from trunkline.protocols.listener.connection import ServedConnection
 
 PIECE = b"x" * 1_000_000
 
@@ -19,7 +21,7 @@ PIECE = b"x" * 1_000_000
 @asynccontextmanager
 async def connected(
     directory: Path,
-) -> AsyncIterator[tuple[AmqpServer, Connection, asyncio.StreamReader, asyncio.StreamWriter]]:
+) -> AsyncIterator[tuple[AmqpServer, ServedConnection[Session], asyncio.StreamReader, asyncio.StreamWriter]]:
     """A client that has begun to talk and reads nothing unless the test does, and the server's end of it."""
     broker = BrokerCore(EmbeddedStore(directory))
     await broker.start()
@@ -37,7 +39,7 @@ async def connected(
         await broker.close()
 
 
-def fill(server: AmqpServer, connection: Connection) -> None:
+def fill(server: AmqpServer, connection: ServedConnection[Session]) -> None:
     """Write until the client's socket and the transport's buffer are full."""
     while not server.broker.unsent_bytes:
         connection.write(PIECE)

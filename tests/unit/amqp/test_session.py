@@ -296,7 +296,7 @@ def test_a_lost_connection_gives_back_what_it_held_and_takes_its_exclusive_queue
             peer.publish("q", b"%d" % number)
         await peer.consume("q")
         assert await peer.bodies(3) == [b"0", b"1", b"2"]
-        peer.session.connection_lost()
+        peer.session.lost()
         await until(lambda: "mine" not in started.service.vhosts["/"].queues)
         await other.open_channel(2)
         await other.consume("q", channel=2)
@@ -359,7 +359,7 @@ def test_no_sequence_of_frames_breaks_the_broker(frames: list[bytes], cut: int) 
                         break
                     peer.send(data[start : start + cut])
                 await peer.settle()
-                peer.session.connection_lost()
+                peer.session.lost()
                 await asyncio.sleep(0)
                 assert peer.session.channels == {}
                 # Somebody else is served as if nothing had been.

@@ -129,11 +129,11 @@ def test_a_client_that_does_not_read_gets_nothing_more(tmp_path: Path) -> None:
         peer = await started.peer()
         await peer.declare("q")
         await peer.consume("q", no_ack=True)
-        peer.session.set_writable(False)
+        peer.session.pause_writing()
         fill(peer, "q", 5)
         await peer.settle()
         assert peer.deliveries() == []
-        peer.session.set_writable(True)
+        peer.session.resume_writing()
         assert len(await peer.bodies(5)) == 5
 
     with_broker(tmp_path, test)
@@ -257,7 +257,7 @@ def test_a_reply_goes_straight_to_the_channel_that_asked(tmp_path: Path) -> None
         assert address.startswith("amq.rabbitmq.reply-to.")
         answering.publish(address, b"!")
         assert await asking.bodies(1) == [b"!"]
-        asking.session.connection_lost()
+        asking.session.lost()
         answering.publish(address, b"too late", mandatory=True)
         await until(lambda: any(getattr(event, "body", b"") == b"too late" for event in answering.events))
 

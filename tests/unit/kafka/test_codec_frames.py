@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from trunkline.protocols.kafka.codec import (
     DecodeError,
-    FrameAssembler,
+    FrameReader,
     RequestHeader,
+    SpareBuffers,
     decode_request,
     decode_request_header,
     decode_response,
@@ -97,28 +98,112 @@ def test_fetched_records_leave_as_the_buffer_that_came_from_the_log() -> None:
     assert decoded.responses[0].partitions[1].records == records
 
 
+class Stream:
+    """A connection that is read piece by piece into whatever buffer the frame reader asks for."""
+
+    def __init__(self, max_frame_bytes: int = 1 << 20, spares: SpareBuffers | None = None) -> None:
+        self.frames: list[bytes] = []
+        self.room: memoryview | None = None
+        self.most = 1 << 30  # frames that may be taken
+        self.all_taken = True
+        self.reader = FrameReader(
+            max_frame_bytes,
+            spares or SpareBuffers(),
+            may_take=lambda: len(self.frames) < self.most,
+            take=lambda frame: self.frames.append(bytes(frame)),
+            read_into=self._read_into,
+        )
+
+    def _read_into(self, buffer: memoryview | None) -> None:
+        self.room = buffer
+
+    def read(self, data: bytes) -> None:
+        while data:
+            if self.room is None:
+                self.all_taken = self.reader.feed(memoryview(data))
+                return
+            size = min(len(self.room), len(data))
+            self.room[:size] = data[:size]
+            self.reader.feed(self.room[:size])
+            data = data[size:]
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+
+
 @settings(max_examples=100, deadline=None, database=None, derandomize=True)
 @given(bodies=st.lists(st.binary(max_size=30), max_size=6), cuts=st.lists(st.integers(1, 9), min_size=1, max_size=9))
 def test_frames_are_the_same_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
-    stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
-    assembler = FrameAssembler()
-    frames: list[bytes] = []
+    stream = framed(*bodies)
+    reading = Stream()
     at = turn = 0
     while at < len(stream):
         size = cuts[turn % len(cuts)]
-        frames += map(bytes, assembler.feed(stream[at : at + size]))
+        reading.read(stream[at : at + size])
         at += size
         turn += 1
-    assert frames == bodies
-    assert assembler.pending_bytes == 0
+    assert reading.frames == bodies
+    assert reading.reader.held_bytes == 0
+
+
+@pytest.mark.parametrize("piece", [1_000, 100_000, 262_144])
+def test_large_frames_are_read_into_buffers_of_their_own(piece: int) -> None:
+    bodies = [b"a" * 300_000, b"b" * 10, b"c" * 900_000, b"d" * 262_141, b"e" * 262_140]
+    stream = framed(*bodies)
+    reading = Stream()
+    for at in range(0, len(stream), piece):
+        reading.read(stream[at : at + piece])
+    assert reading.frames == bodies
+    assert (reading.reader.held_bytes, reading.room) == (0, None)
+
+
+def test_a_size_alone_sets_little_aside() -> None:
+    reading = Stream(max_frame_bytes=100_000_000)
+    reading.read((100_000_000).to_bytes(4, "big"))
+    assert reading.reader.held_bytes <= 16 * 1024
+    reading.read(bytes(20_000))
+    assert reading.reader.held_bytes <= 40_000
+
+
+def test_the_buffer_of_a_large_frame_serves_another() -> None:
+    spares = SpareBuffers()
+    first, second = Stream(spares=spares), Stream(spares=spares)
+    first.read(framed(bytes(300_000)))
+    assert spares.take(300_000) is None
+    for at in range(0, 300_004, 1_000):
+        first.read(framed(bytes(300_000))[at : at + 1_000])
+    second.read((300_000).to_bytes(4, "big"))
+    assert second.reader.held_bytes >= 300_000, "of the buffer that was there"
+    assert spares.take(300_000) is None
+
+
+def test_frames_that_may_not_be_taken_wait_and_are_handed_over_later() -> None:
+    reading = Stream()
+    reading.most = 2
+    reading.read(framed(b"a", b"b", b"c", b"d") + b"\x00")
+    assert (reading.frames, reading.all_taken) == ([b"a", b"b"], False)
+    assert reading.reader.held_bytes == 11
+    reading.most = 3
+    assert not reading.reader.go_on()
+    reading.most = 10
+    assert reading.reader.go_on()
+    assert reading.frames == [b"a", b"b", b"c", b"d"]
+    assert reading.reader.held_bytes == 1
+
+
+def test_what_is_complete_is_not_asked_about() -> None:
+    reading = Stream()
+    reading.most = 2
+    reading.read(framed(b"a", b"b"))
+    assert reading.all_taken, "nothing is left that would have to wait"
 
 
 @pytest.mark.parametrize("size", [-1, 101, 0x7FFFFFFF])
-def test_a_frame_size_out_of_bounds_fails_the_stream_for_good(size: int) -> None:
-    assembler = FrameAssembler(max_frame_bytes=100)
-    assert [bytes(frame) for frame in assembler.feed(b"\x00\x00\x00\x01a")] == [b"a"]
-    with pytest.raises(DecodeError, match="at most 100"):
-        assembler.feed(size.to_bytes(4, "big", signed=True))
-    assert assembler.pending_bytes == 0
-    with pytest.raises(DecodeError, match="already failed"):
-        assembler.feed(b"\x00\x00\x00\x01a")
+def test_a_frame_size_out_of_bounds_fails_the_stream(size: int) -> None:
+    reading = Stream(max_frame_bytes=100)
+    reading.read(framed(b"a"))
+    assert reading.frames == [b"a"]
+    with pytest.raises(DecodeError, match="max_request_bytes is 100"):
+        reading.read(size.to_bytes(4, "big", signed=True))
+    assert reading.reader.held_bytes == 0

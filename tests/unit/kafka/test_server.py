@@ -300,10 +300,10 @@ def test_a_client_that_reads_nothing_is_not_read_any_more(tmp_path: Path) -> Non
         while not listening.server.connections:
             await asyncio.sleep(0.001)
         (connection,) = listening.server.connections
-        while connection._reading:
+        assert connection._transport is not None
+        while connection._transport.is_reading():
             writer.write(request * 100)
             await asyncio.sleep(0)
-        assert connection._transport is not None
         assert connection._transport.get_write_buffer_size() < 2_000_000
         assert listening.broker.unsent_bytes > 0
         writer.transport.abort()

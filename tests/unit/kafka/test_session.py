@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.plain_wire import PlainWire
 from trunkline.broker.core import BrokerCore
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.kafka import apis, handlers
 from trunkline.protocols.kafka.apis import ApiKey, Request
-from trunkline.protocols.kafka.codec import DecodeError, decode_response, encode_request
+from trunkline.protocols.kafka.codec import DecodeError, SpareBuffers, decode_response, encode_request
 from trunkline.protocols.kafka.errors import ErrorCode
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -41,27 +42,29 @@ from trunkline.protocols.kafka.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from trunkline.protocols.kafka.session import Buffers, Session
+from trunkline.protocols.kafka.session import Session
+from trunkline.protocols.listener.session import Buffer
 
 FETCH_VERSION, PRODUCE_VERSION, METADATA_VERSION, CREATE_VERSION = 12, 9, 9, 5
 DEADLINE_S = 20
 
 
-class Client:
+class Client(PlainWire):
     """The other end of a session: counts correlation ids, keeps what was sent back."""
 
     def __init__(self, broker: BrokerCore) -> None:
+        super().__init__()
         self.sent: list[bytes] = []
-        self.closed = False
         self.arrived = asyncio.Event()
-        self.session = Session(broker, FetchSessions(), "127.0.0.1", "127.0.0.1", send=self._take, ready=lambda: None)
+        self.session = Session(broker, FetchSessions(), SpareBuffers(), self)
         self._correlation_id = 0
 
-    def _take(self, buffers: Buffers | None) -> None:
-        if buffers is None:
-            self.closed = True
-        else:
-            self.sent.append(b"".join(buffers))
+    def write(self, data: Buffer) -> None:
+        self.sent.append(bytes(data))
+        self.arrived.set()
+
+    def close(self) -> None:
+        super().close()
         self.arrived.set()
 
     def ask(self, request: Request, version: int) -> int:
@@ -86,7 +89,7 @@ def with_client(data: Path, scenario: Callable[[Client, BrokerCore], Awaitable[N
         try:
             await scenario(client, broker)
         finally:
-            client.session.close()
+            client.session.lost()
             await broker.close()
 
     asyncio.run(run())
@@ -184,7 +187,7 @@ def test_a_request_that_waits_for_an_earlier_one_is_dropped_with_the_connection(
     async def scenario(client: Client, broker: BrokerCore) -> None:
         client.ask(create_of("t"), CREATE_VERSION)
         client.ask(create_of("u"), CREATE_VERSION)
-        client.session.close()
+        client.session.lost()
         other = Client(broker)
         other.ask(create_of("v"), CREATE_VERSION)  # topics are created one after the other
         await other.until(lambda: bool(other.sent))

@@ -48,6 +48,7 @@ class Peer:
         self.session_present = False
         self.reading = True
         self.unsent = 0
+        self.full = False
         self.got: list[Packet] = []
         self.raw: list[bytes] = []
         self._parser = Parser(server_side=False, version=version, max_packet_bytes=1 << 28, topic_alias_maximum=100)
@@ -76,6 +77,9 @@ class Peer:
 
     def unsent_bytes(self) -> int:
         return self.unsent
+
+    def crowded(self) -> bool:
+        return self.full
 
     # What a test does.
 

@@ -11,14 +11,18 @@ Rules kept:
    channel.close-ok. Every other error closes the connection. Both carry RabbitMQ's code and text.
 3. Output is collected and written once per turn, in the order in which it came about.
 4. When the connection goes, its channels give back what they hold and its exclusive queues are deleted.
+5. A client that does not take its deliveries gets no more once `write_high_water_bytes` wait for it, but its
+   acknowledgements are still read: it may be sending them before it reads on. Only when answers to what it asks for come
+   to `_STOP_READING_FACTOR` times as much is it not read either.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.virtual_host import VirtualHost
@@ -55,30 +59,21 @@ from trunkline.protocols.amqp.states import (
     method_of,
     row_of_channel,
 )
+from trunkline.protocols.listener.session import Wire
 from trunkline.security.users import Access
 
 if TYPE_CHECKING:
     from trunkline.protocols.amqp.service import Service
 
 _ENDING: Final = frozenset({ConnectionState.CLOSING, ConnectionState.CLOSED})
-
-
-class Wire(Protocol):
-    """What a session needs of its connection."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def close(self) -> None:
-        """Close once everything is written."""
-
-    def readable_again(self) -> None:
-        """The session can take more bytes."""
+_STOP_READING_FACTOR: Final = 4
 
 
 class Session:
-    def __init__(self, service: Service, wire: Wire, *, peer: str, loopback: bool) -> None:
+    def __init__(self, service: Service, wire: Wire) -> None:
         self.service = service
-        self.host, _, self.port = peer.rpartition(":")
+        self.host = wire.host
+        self.port = wire.port
         self.limits = service.limits
         self.publishing = service.publishing
         self.replies = service.replies
@@ -97,7 +92,6 @@ class Session:
         self.writable = True
         self.now_ms = service.clock.wall_ms()
         self.owns_queues = False  # exclusive ones
-        self.loopback = loopback
         self.state = ConnectionState.HEADER
         self._wire = wire
         max_message_bytes = service.limits.max_message_bytes
@@ -123,8 +117,22 @@ class Session:
 
     def read_on(self) -> None:
         """Something that kept this connection from being read has ended."""
-        if self.readable:
-            self._wire.readable_again()
+        if self._may_read():
+            self._wire.resume_reading()
+
+    def _may_read(self) -> bool:
+        if self.writable:
+            return self.readable
+        most_bytes = _STOP_READING_FACTOR * self.limits.write_high_water_bytes
+        return self.readable and self._wire.unsent_bytes() < most_bytes
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the client is on this machine."""
+        try:
+            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+        except ValueError:
+            return False
 
     @property
     def held_bytes(self) -> int:
@@ -134,6 +142,16 @@ class Session:
     @property
     def closed(self) -> bool:
         return self.state is ConnectionState.CLOSED
+
+    def read(self, data: memoryview) -> None:
+        turn = self.service.turn
+        turn.hold()
+        try:
+            self.receive(data)
+        finally:
+            turn.let_go()
+        if not self._may_read():
+            self._wire.pause_reading()
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         self._pulse.read_ms = self.service.clock.monotonic_ms()
@@ -301,8 +319,10 @@ class Session:
         else:
             self.end()
 
+    def shut_down(self) -> None:
+        self.force_close("broker forced connection closure with reason 'shutdown'")
+
     def out_of_input(self) -> None:
-        """The broker has no room for what all clients have begun to send, and this one has begun most of it."""
         if self.state is ConnectionState.RUNNING:
             self.close_channels()
             self._send_close(FrameError(codes.RESOURCE_ERROR, "too much is begun and not finished on this connection"))
@@ -322,7 +342,7 @@ class Session:
     ) -> None:
         self.service.complaints.add(kind, self.host, f"{text} (port {self.port})", level=level, error=error)
 
-    def connection_lost(self) -> None:
+    def lost(self) -> None:
         """The connection is gone, whoever ended it."""
         self.state = ConnectionState.CLOSED
         self._forget_input()
@@ -369,11 +389,14 @@ class Session:
             self._pulse.written_ms = self.service.clock.monotonic_ms()
             self._wire.write(out[0] if len(out) == 1 else b"".join(out))
 
-    def set_writable(self, writable: bool) -> None:
-        self.writable = writable
-        if writable:
-            for channel in self.channels.values():
-                channel.wake()
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        for channel in self.channels.values():
+            channel.wake()
+        self.read_on()
 
     # -- time and space --------------------------------------------------------------------------------------------
 
@@ -385,3 +408,5 @@ class Session:
         """The broker is short of space, or (None) has enough again."""
         if self.state is ConnectionState.RUNNING:
             self.flow.tell_blocked(reason)
+            if not self._may_read():
+                self._wire.pause_reading()

@@ -13,6 +13,7 @@ Invariants: a size is checked before a byte of its frame is buffered; every faul
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 from typing import TypeVar
@@ -36,11 +37,13 @@ from trunkline.protocols.kafka.wire import (
 )
 
 __all__ = [
+    "LARGE_REQUEST_BYTES",
     "MAX_FRAME_BYTES",
     "Buffer",
     "DecodeError",
-    "FrameAssembler",
+    "FrameReader",
     "RequestHeader",
+    "SpareBuffers",
     "decode_request",
     "decode_request_header",
     "decode_response",
@@ -51,6 +54,13 @@ __all__ = [
 MAX_FRAME_BYTES = 100 * 1024 * 1024
 """The largest frame accepted: Kafka's own default for `socket.request.max.bytes`."""
 
+LARGE_REQUEST_BYTES = 2 * 1024 * 1024
+"""Above this a request's buffer is not used again."""
+
+_LARGE_FRAME_BYTES = 256 * 1024  # what does not fit one read
+_FIRST_GROWTH_BYTES = 16 * 1024  # what a size alone can make us set aside
+_GROWTH_FACTOR = 16  # a sender that has filled a read is trusted with so many times as much
+_SPARE_BUFFERS = 16
 _SIZE = Struct(">i")
 _REQUEST = Struct(">hhi")
 _FRAMED_REQUEST = Struct(">ihhi")
@@ -138,42 +148,126 @@ def _sized(out: bytearray, parts: list[Buffer]) -> list[Buffer]:
     return parts
 
 
-class FrameAssembler:
-    """Cuts a byte stream into frames.
+class SpareBuffers:
+    """Buffers of large frames, to be used again by whoever sends one. `None` when there is none that is large enough."""
 
-    Holds at most one incomplete frame, so no more than `max_frame_bytes` plus what one `feed` brings.  After a
-    DecodeError it stays failed: the stream has lost its framing.
+    __slots__ = ("_buffers",)
+
+    def __init__(self) -> None:
+        self._buffers: list[bytearray] = []
+
+    def keep(self, buffer: bytearray) -> None:
+        self._buffers.append(buffer)
+        if len(self._buffers) > _SPARE_BUFFERS:
+            self._buffers.remove(min(self._buffers, key=len))
+
+    def take(self, size: int) -> bytearray | None:
+        for position, buffer in enumerate(self._buffers):
+            if len(buffer) >= size:
+                return self._buffers.pop(position)
+        return None
+
+
+class FrameReader:
+    """Cuts what is read from a connection into frames, and hands them over one by one (`take`) while it may (`may_take`).
+
+    A frame is handed over where it lies, in the buffer that was read into, so it is gone when `take` returns. What may
+    not be taken yet, or is not complete, waits here as a copy. A frame that is larger than a read gets a buffer of its
+    own, which grows as bytes arrive, never as the size claims; the connection is told to read what comes next into it
+    (`read_into`).
     """
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    __slots__ = ("_frame", "_have", "_max_frame_bytes", "_may_take", "_need", "_read_into", "_rest", "_spares", "_take")
+
+    def __init__(
+        self,
+        max_frame_bytes: int,
+        spares: SpareBuffers,
+        *,
+        may_take: Callable[[], bool],
+        take: Callable[[memoryview], None],
+        read_into: Callable[[memoryview | None], None],
+    ) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._pending = bytearray()
-        self._failed = False
+        self._spares = spares
+        self._may_take = may_take
+        self._take = take
+        self._read_into = read_into
+        self._rest = b""
+        self._frame: bytearray | None = None  # a large one
+        self._have = 0
+        self._need = 0
 
     @property
-    def pending_bytes(self) -> int:
-        """Bytes of a frame that is not complete yet, its size included."""
-        return len(self._pending)
+    def held_bytes(self) -> int:
+        """Of a frame that is not complete, and of those that wait."""
+        return len(self._rest) if self._frame is None else len(self._frame)
 
-    def feed(self, data: Buffer) -> list[memoryview]:
-        """The frames that `data` completes, each in memory of its own."""
-        if self._failed:
-            raise DecodeError("the stream has already failed")
-        self._pending += data
-        frames: list[memoryview] = []
-        start = 0
-        available = len(self._pending)
-        while available - start >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(self._pending, start)
-            if not 0 <= size <= self._max_frame_bytes:
-                self._failed = True
-                self._pending.clear()
-                raise DecodeError(f"frame of {size} bytes; at most {self._max_frame_bytes} are allowed")
-            end = start + _SIZE.size + size
-            if end > available:
+    def feed(self, data: memoryview) -> bool:
+        """This was read, where we asked for. False when frames are left that may not be taken.
+
+        Raises DecodeError for a size that cannot be: the stream has lost its framing.
+        """
+        if self._frame is not None:
+            self._grow(len(data))
+            return True
+        if self._rest:
+            data = memoryview(self._rest + data)
+            self._rest = b""
+        return self._cut(data)
+
+    def go_on(self) -> bool:
+        """Hand over what waits; False when frames are left again."""
+        rest, self._rest = self._rest, b""
+        return self._cut(memoryview(rest))
+
+    def clear(self) -> None:
+        self._rest = b""
+        self._frame = None
+
+    def _cut(self, data: memoryview) -> bool:
+        position, end = 0, len(data)
+        all_taken = True
+        while end - position >= _SIZE.size:
+            if not self._may_take():
+                all_taken = False
                 break
-            frames.append(memoryview(bytes(memoryview(self._pending)[start + _SIZE.size : end])))
-            start = end
-        if start:
-            del self._pending[:start]
-        return frames
+            (size,) = _SIZE.unpack_from(data, position)
+            if not 0 <= size <= self._max_frame_bytes:
+                raise DecodeError(f"a request of {size} bytes (max_request_bytes is {self._max_frame_bytes})")
+            start = position + _SIZE.size
+            if end - start < size:
+                if size + _SIZE.size > _LARGE_FRAME_BYTES:
+                    self._begin_large(data[start:], size)
+                    return True
+                break
+            position = start + size
+            self._take(data[start:position])
+        if position < end:
+            self._rest = bytes(data[position:])
+        return all_taken
+
+    def _begin_large(self, head: memoryview, size: int) -> None:
+        frame = self._spares.take(size)
+        if frame is None:
+            frame = bytearray(min(size, max(_FIRST_GROWTH_BYTES, len(head) * _GROWTH_FACTOR)))
+        frame[: len(head)] = head
+        self._frame, self._have, self._need = frame, len(head), size
+        self._read_into(memoryview(frame)[self._have : size])
+
+    def _grow(self, more_bytes: int) -> None:
+        frame, need = self._frame, self._need
+        assert frame is not None
+        self._have += more_bytes
+        if self._have == need:
+            self._frame = None
+            self._read_into(None)
+            self._take(memoryview(frame)[:need])
+            if len(frame) <= LARGE_REQUEST_BYTES:
+                self._spares.keep(frame)
+            return
+        if self._have == len(frame):
+            self._frame = bytearray(min(need, len(frame) * 2))
+            self._frame[: self._have] = frame
+            frame = self._frame
+        self._read_into(memoryview(frame)[self._have : need])

@@ -1,4 +1,4 @@
-"""A Kafka connection as a state machine: request frames in, response buffers out, no socket.
+"""A Kafka connection as a state machine: bytes in, response buffers out, no socket.
 
 Rules kept:
 
@@ -16,12 +16,16 @@ Rules kept:
    (a fetch, a join) holds up nobody. At most one request, the last that has begun, has yet to take effect, or a row of
    one kind.
 2. A request that may not begin yet waits in the session. It owns its bytes: the frame's buffer is used again. The
-   server reads no further while one waits (`holds_back`), so it is one at a time.
+   connection is read no further while one waits, so it is one at a time.
 3. A handler runs at once up to the first thing it must wait for, so that most requests are answered in the turn of the
    loop that read them, without the cost of a task. It owns what it needs of the request before it first waits.
 4. An unknown API or version closes the connection, as in Kafka; only ApiVersions is answered with an error (35, in v0
    form) so that a newer client can step down.
-5. `inflight` counts the requests without a response; the server stops reading above its limit.
+5. The connection is not read while its answers wait to be sent, while it has `max_in_flight_requests` requests without a
+   response, or while a request waits for earlier ones. What has been read by then waits in the frame reader. Answers
+   that wait for those before them count as unsent.
+6. A request must be complete `max_request_ms` after its first byte, as far as it is read. A connection without a byte in
+   either direction for `max_idle_ms`, and without an open request, is closed, as Kafka does.
 """
 
 from __future__ import annotations
@@ -29,17 +33,25 @@ from __future__ import annotations
 import asyncio
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from typing import NamedTuple
 
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.kafka import apis, handlers
-from trunkline.protocols.kafka.codec import DecodeError, RequestHeader, decode_request_header, encode_response
+from trunkline.protocols.kafka.codec import (
+    LARGE_REQUEST_BYTES,
+    DecodeError,
+    FrameReader,
+    RequestHeader,
+    SpareBuffers,
+    decode_request_header,
+    encode_response,
+)
 from trunkline.protocols.kafka.context import CloseConnection, Context
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.handlers.api_versions import unsupported_api_versions
+from trunkline.protocols.listener.session import Wire
 
-LARGE_REQUEST_BYTES = 2 * 1024 * 1024  # above this a request's buffer is not used again
 Buffers = list[bytes | bytearray | memoryview]
 
 
@@ -56,7 +68,7 @@ class _Slot:
         self.buffers: Buffers = []
         self.close = False
         self.held_bytes = 0  # of the broker's `unsent_bytes`, while it waits for the responses before it
-        self.request_bytes = 0  # of the session's `waiting_bytes`, until it is answered
+        self.request_bytes = 0  # of the session's `_waiting_bytes`, until it is answered
 
     def settle(self) -> None:
         """The request has taken effect. May be called more than once, and before it has waited for anything."""
@@ -74,36 +86,131 @@ class _Waiting(NamedTuple):
 
 
 class Session:
-    """One connection's requests. `send` writes buffers, or closes the connection when given None. `ready` is called
-    when the session may take more than it could before."""
+    """One connection's requests."""
 
-    def __init__(
-        self,
-        broker: BrokerCore,
-        fetch_sessions: FetchSessions,
-        client_host: str,
-        local_host: str,
-        *,
-        send: Callable[[Buffers | None], None],
-        ready: Callable[[], None],
-    ) -> None:
+    def __init__(self, broker: BrokerCore, fetch_sessions: FetchSessions, spares: SpareBuffers, wire: Wire) -> None:
         self.broker = broker
-        self.client_host = client_host
-        self.local_host = local_host
+        self.client_host = wire.host
+        self.local_host = wire.local_host
         self._fetch_sessions = fetch_sessions
-        self._send = send
-        self._ready = ready
+        self._wire = wire
+        self._frames = FrameReader(
+            broker.limits.max_request_bytes,
+            spares,
+            may_take=self._may_proceed,
+            take=self._take,
+            read_into=wire.read_into,
+        )
         self._line: deque[_Slot] = deque()
         self.unsettled: list[_Slot] = []  # begun, and yet to take effect: one, or a row of one kind
         self._waiting: deque[_Waiting] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
-        self.waiting_bytes = (
-            0  # of requests that are large, or had to wait, and are not answered: their buffers live as long
+        self._reading = True
+        self._writable = True
+        self._begun_ms: float | None = None  # when the first byte of an incomplete request came
+        self._last_active_ms = broker.clock.monotonic_ms()
+        # Of requests that are large, or had to wait, and are not answered: their buffers live as long.
+        self._waiting_bytes = 0
+
+    # -- bytes in ------------------------------------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        return self._frames.held_bytes + self._waiting_bytes
+
+    def read(self, data: memoryview) -> None:
+        self._last_active_ms = self.broker.clock.monotonic_ms()
+        self._feed(data)
+
+    def _feed(self, data: memoryview | None) -> None:
+        """Take requests off what was read, or, without anything new, off what waits."""
+        frames = self._frames
+        try:
+            all_taken = frames.go_on() if data is None else frames.feed(data)
+        except DecodeError as error:
+            self._drop(str(error))
+            return
+        if self._closed:
+            frames.clear()
+            return
+        if not all_taken:
+            self._reading = False
+            self._wire.pause_reading()
+        if self._begun_ms is None and frames.held_bytes:
+            self._begun_ms = self._last_active_ms
+
+    def _take(self, frame: memoryview) -> None:
+        self._begun_ms = None
+        self.receive(frame)
+
+    def _may_proceed(self) -> bool:
+        limits = self.broker.limits
+        return (
+            self._writable
+            and not self.holds_back
+            and self.inflight < limits.max_in_flight_requests
+            and self._waiting_bytes < limits.max_request_bytes
+            and not self._closed
         )
+
+    def _ready(self) -> None:
+        """More requests may be taken, perhaps: start with those that wait here."""
+        if not self._reading and self._may_proceed():
+            self._reading = True
+            self._feed(None)
+            if self._reading:
+                self._wire.resume_reading()
+            else:
+                self._wire.count_input()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._ready()
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: float) -> None:
+        limits = self.broker.limits
+        if self._last_active_ms < now_ms - limits.max_idle_ms and not self._line:
+            self._wire.abort()
+        elif self._reading and self._begun_ms is not None and self._begun_ms < now_ms - limits.max_request_ms:
+            self._drop(f"a request was not complete after max_request_ms={limits.max_request_ms}")
+
+    def _drop(self, reason: str) -> None:
+        self.broker.complaints.add("bad Kafka request", self.client_host, f"closing a Kafka connection: {reason}")
+        self._wire.close()
+        self.lost()
+
+    def out_of_input(self) -> None:
+        self._wire.abort()
+        self.lost()
+
+    def shut_down(self) -> None:
+        self._wire.abort()
+
+    def lost(self) -> None:
+        """Nothing that still waits for this client is carried on."""
+        self._closed = True
+        self._frames.clear()
+        self._waiting_bytes = 0
+        for task in list(self._tasks):
+            task.cancel()
+        for waiting in self._waiting:
+            waiting.work.close()
+        self._waiting.clear()
+        self.unsettled.clear()
+        self.broker.unsent_bytes -= sum(slot.held_bytes for slot in self._line)
+        self._line.clear()
+
+    # -- requests ------------------------------------------------------------------------------------------------
 
     @property
     def inflight(self) -> int:
+        """Requests without a response."""
         return len(self._line)
 
     @property
@@ -144,25 +251,13 @@ class Session:
         )
         if must_wait or len(frame) > LARGE_REQUEST_BYTES:
             slot.request_bytes = len(frame)
-            self.waiting_bytes += len(frame)
+            self._waiting_bytes += len(frame)
         self._line.append(slot)
         work = self._answer(slot, header, handler, context, request)
         if must_wait:
             self._waiting.append(_Waiting(slot, work))
         else:
             self._begin(slot, work)
-
-    def close(self) -> None:
-        """The connection is gone: nothing that still waits for this client is carried on."""
-        self._closed = True
-        for task in list(self._tasks):
-            task.cancel()
-        for waiting in self._waiting:
-            waiting.work.close()
-        self._waiting.clear()
-        self.unsettled.clear()
-        self.broker.unsent_bytes -= sum(slot.held_bytes for slot in self._line)
-        self._line.clear()
 
     def _may_begin(self, api_key: int) -> bool:
         """Whether every request that has begun has taken effect, as far as one of this kind can tell."""
@@ -223,9 +318,13 @@ class Session:
     def _finish(self, slot: _Slot, buffers: Buffers) -> None:
         slot.ready = True
         slot.buffers = buffers
-        self.waiting_bytes -= slot.request_bytes
         if self._closed:
             return
+        if slot.request_bytes:
+            self._waiting_bytes -= slot.request_bytes
+            self._wire.count_input()
+            if self._closed:
+                return
         if not slot.settled:
             slot.settle()
         line = self._line
@@ -237,11 +336,14 @@ class Session:
             done = line.popleft()
             self.broker.unsent_bytes -= done.held_bytes
             if done.close:
-                self._send(None)
+                self._wire.close()
+                self.lost()
                 return
             if done.buffers:
-                self._send(done.buffers)
-        self._ready()
+                self._last_active_ms = self.broker.clock.monotonic_ms()
+                self._wire.write_all(done.buffers)
+        if not self._reading:
+            self._ready()
 
 
 async def _carry_on(work: Coroutine[object, object, None], waiting: object) -> None:

@@ -81,7 +81,6 @@ class Hub:
         self.journal = journal
         self.bindings = bindings
         self.counters = Counters()
-        self.unsent_bytes = 0  # kept by the server: what slow clients have not taken yet
         self.queued_bytes = 0  # kept by the sessions: messages in no log that wait for room in a window
         self.keep_alive = KeepAlive(clock)
         self.access = access

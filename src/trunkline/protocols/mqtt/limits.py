@@ -22,7 +22,6 @@ class MqttLimits:
     max_queued_bytes: int = 256 << 20  # … of all sessions together
     max_queued_retained: int = 1_000_000  # names per session that wait to be sent: more are dropped and counted
     max_unsent_bytes: int = 32 << 20  # per connection: QoS 0 messages beyond it are dropped and counted
-    max_unsent_bytes_total: int = 512 << 20  # on all connections
     refused_filters: tuple[str, ...] = ()  # subscriptions that one of these covers: 0x80, which does not say why
     max_subscriptions: int = 100_000  # per session: 0x97 quota exceeded
     max_total_subscriptions: int = 4_000_000  # of all sessions: 0x97

@@ -32,6 +32,9 @@ class Outlet(Protocol):
 
     def unsent_bytes(self) -> int: ...
 
+    def crowded(self) -> bool:
+        """Whether too much is unsent on all connections together."""
+
 
 class Phase(IntEnum):
     NEW = 0
@@ -118,11 +121,7 @@ class Link(ABC):
         """Whether QoS 0 messages are to be dropped: the client does not take what it has been sent."""
         if not self.paused:
             return False
-        hub = self._hub
-        return (
-            self._outlet.unsent_bytes() > hub.limits.max_unsent_bytes
-            or hub.unsent_bytes > hub.limits.max_unsent_bytes_total
-        )
+        return self._outlet.unsent_bytes() > self._hub.limits.max_unsent_bytes or self._outlet.crowded()
 
     def pause_writing(self) -> None:
         self.paused = True

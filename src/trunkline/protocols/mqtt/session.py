@@ -113,6 +113,20 @@ class Session(Link):
         """What this client has made the broker keep that is not complete, or not taken up."""
         return self._parser.held_bytes + self._held_bytes
 
+    @property
+    def settled(self) -> bool:
+        """Whether the client has said who it is, or is gone."""
+        return self.phase > Phase.AUTHENTICATING
+
+    def read(self, data: memoryview) -> None:
+        """What one read of the connection has brought."""
+        hub = self._hub
+        hub.read_begins()
+        try:
+            self.receive(data)
+        finally:
+            hub.read_ends(in_packet=self.in_packet)
+
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         hub = self._hub
         self.last_active_ms = hub.clock.monotonic_ms()
@@ -344,6 +358,7 @@ class Session(Link):
             self._releases = []
             self.send(encode(Disconnect(errors.SERVER_SHUTTING_DOWN), V5))
             self.flush()
+        self.phase = Phase.CLOSED
         self._outlet.close()
 
     def keep_alive_expired(self) -> None:

@@ -6,6 +6,7 @@ uses, where there is one, so that dashboards find them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trunkline.protocols.mqtt.message import header_section
@@ -19,8 +20,9 @@ _PREFIX = "$SYS/broker/"
 
 
 class Statistics:
-    def __init__(self, hub: Hub, interval_ms: int) -> None:
+    def __init__(self, hub: Hub, interval_ms: int, unsent_bytes: Callable[[], int]) -> None:
         self._hub = hub
+        self._unsent_bytes = unsent_bytes
         self._interval_ms = interval_ms
         self._started_ms = hub.clock.monotonic_ms()
         self._due_ms = self._started_ms
@@ -63,7 +65,7 @@ class Statistics:
             "publish/messages/refused": counters.refused,
             "bytes/received": counters.bytes_received,
             "bytes/sent": counters.bytes_sent,
-            "unsent bytes": hub.unsent_bytes,
+            "unsent bytes": self._unsent_bytes(),
         }
 
     def publish(self) -> None:
