@@ -22,6 +22,7 @@ from tests.unit.listener.edge import (
     until,
     with_server,
 )
+from trunkline.protocols.listener import accepting
 from trunkline.protocols.listener import connection as edge
 
 in_the_clear_and_over_tls = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
@@ -46,14 +47,14 @@ def test_the_last_words_arrive_and_the_end_is_clean_though_the_client_is_still_s
 def test_a_client_that_never_hangs_up_is_cut_off(tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge, "_LINGER_S", 0.05)
     monkeypatch.setattr(edge, "_TLS_LINGER_S", 0.05)
+    monkeypatch.setattr(accepting, "_TLS_SHUTDOWN_S", 0.05)
 
     async def scenario(server: TalkServer) -> None:
         client = await to_thread(dial, await server.listen(tls=tls), tls=tls)
         with client:
             await to_thread(client.sendall, BYE)
             await until(lambda: bool(server.talks) and server.talks[0].events == ["lost"])
-            if not tls:
-                await until(lambda: not server.connections)
+            await until(lambda: not server.connections)
             assert await to_thread(client.recv, 1) == FAREWELL[:1]
 
     with_server(scenario)

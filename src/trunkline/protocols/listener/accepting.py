@@ -6,7 +6,8 @@ client sees at once. asyncio's own servers make a connection count only after ev
 thousands at a time; here it counts before the next one is accepted. When there is no descriptor all the same, the
 listener rests for `_REST_S`, and those who want to connect wait in the kernel's queue.
 
-With `tls`, a connection is made when its handshake is complete; until then it counts, and is bounded by asyncio's time-out.
+With `tls`, a connection is made when its handshake is complete; until then it counts, for as long as asyncio allows a
+handshake. Who does not answer our end of it within `_TLS_SHUTDOWN_S` is cut off.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _BACKLOG = 4_096
 _ACCEPTS_PER_TURN = 256
 _REST_S = 1.0
+_TLS_SHUTDOWN_S = 2.0
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -116,7 +118,8 @@ class Listener(Generic[S]):
     async def _connect(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         connection = ServedConnection(self._server, self._make_session)
         try:
-            await loop.connect_accepted_socket(lambda: connection, sock, ssl=self._tls)
+            shutdown_s = None if self._tls is None else _TLS_SHUTDOWN_S
+            await loop.connect_accepted_socket(lambda: connection, sock, ssl=self._tls, ssl_shutdown_timeout=shutdown_s)
         except OSError as error:  # gone already
             self._broker.complaints.add("accept", "listener", f"a connection was lost at once: {error}")
         finally:
