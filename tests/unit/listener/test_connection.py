@@ -32,8 +32,10 @@ in_the_clear_and_over_tls = pytest.mark.parametrize("tls", [False, True], ids=["
 def test_the_last_words_arrive_and_the_end_is_clean_though_the_client_is_still_sending(tls: bool) -> None:
     def talk(port: int) -> bytes:
         with dial(port, tls=tls) as client:
-            client.sendall(BYE + bytes(4_000_000))
-            return read_all(client)
+            client.sendall(BYE + bytes(1_000_000))
+            first = client.recv(1)
+            client.sendall(bytes(4_000_000))  # it does not know yet that nobody listens
+            return first + read_all(client)
 
     async def scenario(server: TalkServer) -> None:
         assert await to_thread(talk, await server.listen(tls=tls)) == FAREWELL
@@ -56,6 +58,20 @@ def test_a_client_that_never_hangs_up_is_cut_off(tls: bool, monkeypatch: pytest.
             await until(lambda: bool(server.talks) and server.talks[0].events == ["lost"])
             await until(lambda: not server.connections)
             assert await to_thread(client.recv, 1) == FAREWELL[:1]
+
+    with_server(scenario)
+
+
+def test_who_takes_nothing_of_what_is_much_is_cut_off_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge, "_LINGER_S", 10 * PATIENCE_S)
+
+    async def scenario(server: TalkServer) -> None:
+        with await to_thread(dial, await server.listen()) as client:
+            wire = (await greeted(client, server)).wire
+            while not server.broker.unsent_bytes:
+                wire.write(bytes(1_000_000))
+            wire.close()
+            await until(lambda: not server.connections)
 
     with_server(scenario)
 
