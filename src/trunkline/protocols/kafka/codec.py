@@ -177,7 +177,8 @@ class FrameReader:
     (`read_into`).
     """
 
-    __slots__ = ("_frame", "_have", "_max_frame_bytes", "_may_take", "_need", "_read_into", "_rest", "_spares", "_take")
+    __slots__ = ("_frame", "_have", "_max_frame_bytes", "_may_take", "_need", "_read_into", "_rest", "_spares", "_take",
+                 "held_bytes")  # fmt: skip
 
     def __init__(
         self,
@@ -197,11 +198,7 @@ class FrameReader:
         self._frame: bytearray | None = None  # a large one
         self._have = 0
         self._need = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Of a frame that is not complete, and of those that wait."""
-        return len(self._rest) if self._frame is None else len(self._frame)
+        self.held_bytes = 0  # of a frame that is not complete, and of those that wait
 
     def feed(self, data: memoryview) -> bool:
         """This was read, where we asked for. False when frames are left that may not be taken.
@@ -213,17 +210,22 @@ class FrameReader:
             return True
         if self._rest:
             data = memoryview(self._rest + data)
-            self._rest = b""
+            self._keep(b"")
         return self._cut(data)
 
     def go_on(self) -> bool:
         """Hand over what waits; False when frames are left again."""
-        rest, self._rest = self._rest, b""
+        rest = self._rest
+        self._keep(b"")
         return self._cut(memoryview(rest))
 
     def clear(self) -> None:
-        self._rest = b""
         self._frame = None
+        self._keep(b"")
+
+    def _keep(self, rest: bytes) -> None:
+        self._rest = rest
+        self.held_bytes = len(rest)
 
     def _cut(self, data: memoryview) -> bool:
         position, end = 0, len(data)
@@ -244,7 +246,7 @@ class FrameReader:
             position = start + size
             self._take(data[start:position])
         if position < end:
-            self._rest = bytes(data[position:])
+            self._keep(bytes(data[position:]))
         return all_taken
 
     def _begin_large(self, head: memoryview, size: int) -> None:
@@ -253,6 +255,7 @@ class FrameReader:
             frame = bytearray(min(size, max(_FIRST_GROWTH_BYTES, len(head) * _GROWTH_FACTOR)))
         frame[: len(head)] = head
         self._frame, self._have, self._need = frame, len(head), size
+        self.held_bytes = len(frame)
         self._read_into(memoryview(frame)[self._have : size])
 
     def _grow(self, more_bytes: int) -> None:
@@ -261,6 +264,7 @@ class FrameReader:
         self._have += more_bytes
         if self._have == need:
             self._frame = None
+            self.held_bytes = 0
             self._read_into(None)
             self._take(memoryview(frame)[:need])
             if len(frame) <= LARGE_REQUEST_BYTES:
@@ -270,4 +274,5 @@ class FrameReader:
             self._frame = bytearray(min(need, len(frame) * 2))
             self._frame[: self._have] = frame
             frame = self._frame
+            self.held_bytes = len(frame)
         self._read_into(memoryview(frame)[self._have : need])

@@ -98,7 +98,7 @@ class Session:
             broker.limits.max_request_bytes,
             spares,
             may_take=self._may_proceed,
-            take=self._take,
+            take=self.receive,
             read_into=wire.read_into,
         )
         self._line: deque[_Slot] = deque()
@@ -121,28 +121,24 @@ class Session:
 
     def read(self, data: memoryview) -> None:
         self._last_active_ms = self.broker.clock.monotonic_ms()
-        self._feed(data)
-
-    def _feed(self, data: memoryview | None) -> None:
-        """Take requests off what was read, or, without anything new, off what waits."""
-        frames = self._frames
         try:
-            all_taken = frames.go_on() if data is None else frames.feed(data)
+            all_taken = self._frames.feed(data)
         except DecodeError as error:
             self._drop(str(error))
             return
+        if self._frames.held_bytes:
+            self._keep(all_taken)
+
+    def _keep(self, all_taken: bool) -> None:
+        """Not all that was read is taken up: a request is not complete, or must wait."""
         if self._closed:
-            frames.clear()
+            self._frames.clear()
             return
         if not all_taken:
             self._reading = False
             self._wire.pause_reading()
-        if self._begun_ms is None and frames.held_bytes:
+        if self._begun_ms is None:
             self._begun_ms = self._last_active_ms
-
-    def _take(self, frame: memoryview) -> None:
-        self._begun_ms = None
-        self.receive(frame)
 
     def _may_proceed(self) -> bool:
         limits = self.broker.limits
@@ -158,7 +154,13 @@ class Session:
         """More requests may be taken, perhaps: start with those that wait here."""
         if not self._reading and self._may_proceed():
             self._reading = True
-            self._feed(None)
+            try:
+                all_taken = self._frames.go_on()
+            except DecodeError as error:
+                self._drop(str(error))
+                return
+            if self._frames.held_bytes:
+                self._keep(all_taken)
             if self._reading:
                 self._wire.resume_reading()
             else:
@@ -220,6 +222,7 @@ class Session:
 
     def receive(self, frame: memoryview) -> None:
         """Take up one request. Raises DecodeError when the bytes are not one."""
+        self._begun_ms = None
         header, position = decode_request_header(frame)
         api = apis.APIS.get(header.api_key)
         handler = handlers.find(header.api_key)
