@@ -87,7 +87,7 @@ DOORS = frozenset(
     }
 )
 # Who goes past the façade to the store: fetches, which read it in a loop of their own, and MQTT's places in the log.
-PAST_THE_BROKER = frozenset({"kafka/handlers/fetch.py", "mqtt/server.py", "mqtt/sources.py"})
+PAST_THE_BROKER = frozenset({"kafka/handlers/fetch.py", "mqtt/service.py", "mqtt/sources.py"})
 
 
 def broker_modules_known_to(path: Path) -> set[str]:
