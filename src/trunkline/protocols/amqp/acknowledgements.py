@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trunkline.broker.turn import Turn
 from trunkline.cursors.queue import Delivery, QueueCursor
 from trunkline.protocols.amqp.consumer import Consumer
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Acknowledgements:
-    __slots__ = ("_collected", "_turn")
+    __slots__ = ("_at_turns_end", "_collected")
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+    def __init__(self, at_turns_end: Callable[[Callable[[], None]], None]) -> None:
+        self._at_turns_end = at_turns_end
         self._collected: dict[QueueCursor, list[int]] = {}
 
     def add(self, channel: Channel, taken: list[tuple[int, Delivery]]) -> None:
         collected = self._collected
         if not collected:
-            self._turn.collect(self.carry_out)
+            self._at_turns_end(self.carry_out)
         got = 0
         for _, delivery in taken:
             offsets = collected.get(delivery[4])

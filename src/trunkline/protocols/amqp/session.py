@@ -87,7 +87,7 @@ class Session:
         self.notify_blocked = False  # and connection.blocked
         self.channels: dict[int, Channel] = {}
         self.writable_exchanges: set[str] = set()  # that this user may publish to, as far as was asked
-        self.acknowledgements = Acknowledgements(service.turn)
+        self.acknowledgements = Acknowledgements(service.turn.collect)
         self.flow = Flow(self)
         self.writable = True
         self.now_ms = service.clock.wall_ms()
