@@ -76,7 +76,11 @@ def test_all_parts_are_seen_when_it_returns(make_store: MakeStore) -> None:
         await put(store, b"before")
         for number in range(3):
             value = b"%d" % number
-            await store.transact({TP: records(value, value), OTHER: records(value)})
+            places = await store.transact({TP: records(value, value), OTHER: records(value)})
+            for tp, part in ((TP, [value, value]), (OTHER, [value])):
+                found = await seen(store, tp, start=places[tp].base_offset, committed=True)
+                assert values(found) == part
+                assert found[-1].offset == places[tp].last_offset
         await put(store, b"after")
         assert await visible(store) == ([b"before", b"0", b"0", b"1", b"1", b"2", b"2", b"after"], [b"0", b"1", b"2"])
         await beside.close()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "trunkline"
+from tests.unit.source import SOURCE, parsed
 
 # A room may import itself, the rooms under it, and these modules that belong to no room.
 ROOMS = ("log", "cursors", "routing", "security", "broker", "protocols")
@@ -24,11 +23,6 @@ COMMON = frozenset(
 )
 # Rooms on one floor: neither imports the other.
 SIBLINGS = ("cursors", "routing", "security")
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
 
 
 def imports_of(path: Path) -> set[str]:
@@ -93,7 +87,7 @@ PAST_THE_BROKER = frozenset({"kafka/handlers/fetch.py", "mqtt/service.py", "mqtt
 
 def broker_modules_known_to(path: Path) -> set[str]:
     known: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[:2] == ["trunkline", "broker"]:
             module = SOURCE.parent / Path(*str(node.module).split("."))
             names = [f"{node.module}.{name.name}" for name in node.names] if module.is_dir() else [str(node.module)]
@@ -110,7 +104,7 @@ def test_protocols_know_the_broker_by_its_doors() -> None:
 def test_protocols_ask_the_broker_and_not_its_store() -> None:
     found: set[str] = set()
     for path in modules_of("protocols"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Attribute) and node.attr == "store" and "broker" in ast.unparse(node.value):
                 found.add(str(path.relative_to(SOURCE / "protocols")))
     assert found == PAST_THE_BROKER

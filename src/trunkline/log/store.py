@@ -204,8 +204,8 @@ class LogStore(ABC):
     async def transact(self, parts: Mapping[TopicPartition, Sequence[NewRecord]]) -> Mapping[TopicPartition, Appended]:
         """Append these records to all of these partitions, those of state topics among them, or to none, whatever crashes.
 
-        When it returns, with where they stand, they are on disk and readers of committed records see them. After a LogError nobody ever will, except
-        after OutcomeUnknown: then they may or may not. Who ends the transaction is the store's matter.
+        When it returns, with their places, they are on disk and readers of committed records see them. After a LogError
+        nobody ever will, except after OutcomeUnknown: then they may or may not. Who ends the transaction is the store's matter.
         """
 
     # -- read ----------------------------------------------------------------------------------------------------

@@ -38,13 +38,12 @@ class Ticket(asyncio.Future[Appended]):
         else:
             self._waiting.append(call)
 
-    async def placement(self) -> Appended | None:
-        """Wait until the place is known; None when there will be none. Does not raise: the ticket tells why."""
+    async def until_placed(self) -> None:
+        """Wait until the place is known, or it is known that there will be none."""
         if self.place is None and not self.done():
-            known = self.get_loop().create_future()
-            self.when_placed(lambda _: None if known.done() else known.set_result(None))
-            await known
-        return self.place
+            known = asyncio.Event()
+            self.when_placed(lambda _: known.set())
+            await known.wait()
 
     def placed(self, place: Appended) -> None:
         """For the store: the batch stands here."""

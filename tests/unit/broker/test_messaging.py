@@ -322,9 +322,9 @@ def test_a_queue_that_is_deleted_before_the_decision_leaves_the_others_their_mes
                     if queue.name not in left and queue.name in vhost.queues:
                         await core.messaging.queues.delete(queue)
 
-            async def delete_first(parts: Mapping[TopicPartition, Sequence[NewRecord]]) -> None:
+            async def delete_first(parts: Mapping[TopicPartition, Sequence[NewRecord]]) -> object:
                 await delete()
-                await transact(parts)
+                return await transact(parts)
 
             monkeypatch.setattr(core.store, "transact", delete_first)
             if when == "before":

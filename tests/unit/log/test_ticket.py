@@ -55,8 +55,8 @@ def test_the_place_can_be_waited_for() -> None:
     async def scenario() -> None:
         known, coming, refused = Ticket(), Ticket(), Ticket()
         known.placed(PLACE)
-        assert await known.placement() == PLACE
-        waiting = [asyncio.create_task(ticket.placement()) for ticket in (coming, coming, refused)]
+        assert await known.until_placed() == PLACE
+        waiting = [asyncio.create_task(ticket.until_placed()) for ticket in (coming, coming, refused)]
         await asyncio.sleep(0)
         assert not any(each.done() for each in waiting)
         waiting[0].cancel()  # who goes away leaves the ticket to the others

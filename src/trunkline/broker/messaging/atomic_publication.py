@@ -62,13 +62,13 @@ class AtomicPublication:
         return True
 
     async def _transact(self, parts: dict[Queue, list[Message]]) -> dict[Queue, int]:
-        """Returns where the part of each queue ends."""
+        """Returns where each part ends."""
         by_partition = {TopicPartition(queue.cursor.topic, 0): _records(messages) for queue, messages in parts.items()}
         try:
             places = await self._store.transact(by_partition)
         except UnknownTopicOrPartition as error:
             raise refusals.precondition(f"a queue was deleted: {error}") from None
-        return {queue: places[tp].last_offset + 1 for queue, tp in zip(parts, by_partition, strict=True)}
+        return {queue: places[TopicPartition(queue.cursor.topic, 0)].last_offset + 1 for queue in parts}
 
 
 def _records(messages: Sequence[Message]) -> list[NewRecord]:

@@ -104,7 +104,7 @@ class Completer:
                 self._refused(transaction, tp, error)
         for ticket in placed.values():
             if ticket.place is None:
-                await ticket.placement()  # refused: `settle` sees why
+                await ticket.until_placed()  # refused: `settle` sees why
         offsets = placed.get(OFFSETS_PARTITION)
         if offsets is not None and offsets.place is not None and not transaction.offsets_ended:
             try:

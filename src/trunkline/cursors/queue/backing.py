@@ -143,7 +143,7 @@ class Backing:
     async def all_placed(self) -> None:
         """Wait until what is under way has its place, or has none."""
         if self._last_under_way is not None:
-            await self._last_under_way.placement()
+            await self._last_under_way.until_placed()
 
     def _write(self, messages: Sequence[Message], size: int, now_ms: int, durability: Durability) -> Ticket:
         batches = encode_messages(messages, size, now_ms, self._runtime.limits.batch_bytes)

@@ -61,8 +61,10 @@ class Written(NamedTuple):
 
     async def end_offset(self) -> int:
         """The offset behind it; known when all of it has its place."""
-        places = [await ticket.placement() for ticket in self.unplaced]
-        return max([self.end_offset_so_far, *(place.last_offset + 1 for place in places if place is not None)])
+        for ticket in self.unplaced:
+            await ticket.until_placed()
+        places = [ticket.place for ticket in self.unplaced if ticket.place is not None]
+        return max([self.end_offset_so_far, *(place.last_offset + 1 for place in places)])
 
 
 class Journal:
@@ -135,7 +137,7 @@ class Journal:
         while self._in_flight:
             await asyncio.wait(set(self._in_flight))
         for ticket in tuple(self._unplaced):
-            await ticket.placement()
+            await ticket.until_placed()
 
     def written(self) -> Written:
         """Everything that was written before this call, for who must tell it from what comes after."""

@@ -265,7 +265,7 @@ def test_everything_comes_once_and_in_the_order_of_the_log_whoever_wrote_it(limi
                 else:
                     tickets.append(bench.queue.put([message(number)]))
                 if chance.random() < 0.3:
-                    await tickets[-1].placement() if tickets else None
+                    await tickets[-1].until_placed() if tickets else None
                 bench.turn()
                 consumer.acknowledge()
             late.faults = 0.0
