@@ -55,7 +55,7 @@ def test_the_place_can_be_waited_for() -> None:
     async def scenario() -> None:
         known, coming, refused = Ticket(), Ticket(), Ticket()
         known.placed(PLACE)
-        assert await known.until_placed() == PLACE
+        await known.until_placed()
         waiting = [asyncio.create_task(ticket.until_placed()) for ticket in (coming, coming, refused)]
         await asyncio.sleep(0)
         assert not any(each.done() for each in waiting)
@@ -63,7 +63,8 @@ def test_the_place_can_be_waited_for() -> None:
         await asyncio.wait({waiting[0]})
         coming.placed(PLACE)
         refused.set_exception(StorageFailure("memory", "gone"))
-        assert [await each for each in waiting[1:]] == [PLACE, None]
+        await asyncio.gather(*waiting[1:])
+        assert (coming.place, refused.place) == (PLACE, None)
         assert isinstance(refused.exception(), StorageFailure)
 
     asyncio.run(scenario())
