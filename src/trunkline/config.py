@@ -149,7 +149,7 @@ class Config:
     num_partitions: int = _setting(1, _whole(1, 100_000), "Partitions of a topic that is created without saying how many.")
 
     max_connections: int = _setting(10_000, _whole(1, 1_000_000), "Connections at a time; more are closed at once.")
-    min_free_bytes: int = _setting(52_428_800, _whole(0, 2**63 - 1), "Free disk space below which publishers of AMQP messages must wait; 0 never.")
+    min_free_bytes: int = _setting(52_428_800, _whole(0, 2**63 - 1), "Free disk space below which publishers of AMQP and MQTT messages must wait; 0 never.")
     max_message_bytes: int = _setting(134_217_728, _whole(1024, 536_870_912), "Largest AMQP message; a larger one closes its channel.")
     max_idle_ms: int = _setting(600_000, _whole(1_000, _INT_MAX), "How long a connection may be silent before it is closed.")
     max_request_bytes: int = _setting(104_857_600, _whole(1024, _INT_MAX), "Largest request; a larger one closes its connection.")

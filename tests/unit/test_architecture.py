@@ -79,10 +79,11 @@ DOORS = frozenset(
         "transactions.errors",
         "transactions.listing",
         "transactions.state",
+        "turn",
     }
 )
 # Who goes past the façade to the store: fetches, which read it in a loop of their own, and MQTT's places in the log.
-PAST_THE_BROKER = frozenset({"kafka/handlers/fetch.py", "mqtt/service.py", "mqtt/sources.py"})
+PAST_THE_BROKER = frozenset({"kafka/handlers/fetch.py", "mqtt/hub.py", "mqtt/sources.py"})
 
 
 def broker_modules_known_to(path: Path) -> set[str]:
@@ -129,6 +130,59 @@ def test_no_protocol_imports_another() -> None:
                 parts = name.split(".")
                 if parts[:2] == ["trunkline", "protocols"] and len(parts) > 2:
                     assert parts[2] in (protocol.name, "listener"), f"{path} imports {name}"
+
+
+# Modules that import each other, by way of others or not: to be dissolved. No other may join them.
+KNOWN_CYCLES = (
+    {"log.batch", "log.compression", "log.decoding", "log.store"},
+    {"routing.content_exchange", "routing.exchanges"},
+    {"broker.messaging.publishing", "broker.messaging.queue", "broker.state.virtual_host"},
+)
+KNOWN_CYCLES_WITHIN = ("cursors.queue.", "protocols.amqp.")
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """What is imported for its type alone counts, too."""
+    names = {module_name(path): path for path in SOURCE.rglob("*.py")}
+    graph = {name: {found for found in modules_named_in(path, names) if found != name} for name, path in names.items()}
+    for cycle in cycles(graph):
+        known = any(cycle <= each for each in KNOWN_CYCLES) or any(
+            all(name.startswith(prefix) for name in cycle) for prefix in KNOWN_CYCLES_WITHIN
+        )
+        assert known, f"these import each other: {', '.join(sorted(cycle))}"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules_named_in(path: Path, names: dict[str, Path]) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for name in node.names:
+                inside = f"{node.module}.{name.name}"
+                found.add(inside if inside.removeprefix("trunkline.") in names else node.module)
+    return {name.removeprefix("trunkline.") for name in found} & names.keys()
+
+
+def cycles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """The sets of modules that reach each other."""
+    reached: dict[str, set[str]] = {}
+    for start, imported in graph.items():
+        seen: set[str] = set()
+        waiting = list(imported)
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting += graph[name]
+        reached[start] = seen
+    found = {frozenset({name} | {other for other in reached[name] if name in reached[other]}) for name in graph}
+    return [set(each) for each in found if len(each) > 1]
 
 
 def test_only_the_listener_has_sockets() -> None:

@@ -25,6 +25,7 @@ Work = Callable[[], None]
 class Turn:
     __slots__ = (
         "_afterwards",
+        "_awaits_more",
         "_collected",
         "_deals",
         "_held",
@@ -43,22 +44,37 @@ class Turn:
         self._scheduled = False
         self._running = False
         self._held = False
+        self._awaits_more = False  # whether it ends behind the next read
 
     def hold(self) -> None:
         """Until `let_go`, only collect: nothing is scheduled."""
         self._held = True
 
-    def let_go(self) -> None:
-        """End the turn now if the loop has nothing else to do in this pass, else at the end of the pass."""
+    def let_go(self, *, unfinished: bool = False) -> None:
+        """End the turn now if the loop has nothing else to do in this pass, else at the end of the pass.
+
+        A read that ends within a message (`unfinished`) is about to be followed by another: one turn, and one commit, for both.
+        """
         self._held = False
-        if not (self._collected or self._output or self._deals) or self._scheduled:
+        if not (self._collected or self._output or self._deals) or self._scheduled or self._awaits_more:
             return
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
+        if unfinished:
+            self._awaits_more = True
+            # The next pass reads, and the turn ends behind it.
+            self._loop.call_soon(self._loop.call_soon, self._take_up)
+            return
         # What asyncio's own loops have yet to run in this pass; another loop's turn ends in the next pass.
         if getattr(self._loop, "_ready", True):
             self._schedule()
         else:
+            self.run()
+
+    def _take_up(self) -> None:
+        """End the turn that waited for another read, if nothing else has."""
+        self._awaits_more = False
+        if not self._scheduled:
             self.run()
 
     def collect(self, work: Work) -> None:

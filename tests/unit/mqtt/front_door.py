@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from tests import stores
+from tests.late_log import LateLog
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.messaging.mapping import Mapping
 from trunkline.clock import ManualClock
@@ -33,14 +35,14 @@ from trunkline.protocols.mqtt.packets import (
     Will,
 )
 from trunkline.protocols.mqtt.server import MqttServer
-from trunkline.protocols.mqtt.session import Session
+from trunkline.protocols.mqtt.session import ClientConnection
 
 TIMEOUT_S = 10.0
 P = TypeVar("P", bound=Packet)
 
 
 class Peer:
-    """A client: `session` is the broker's side of its connection."""
+    """A client: `connection` is the broker's side of its connection."""
 
     def __init__(self, server: MqttServer, version: int = V311) -> None:
         self.version = version
@@ -52,7 +54,7 @@ class Peer:
         self.got: list[Packet] = []
         self.raw: list[bytes] = []
         self._parser = Parser(server_side=False, version=version, max_packet_bytes=1 << 28, topic_alias_maximum=100)
-        self.session = Session(server.hub, self, "127.0.0.1")
+        self.connection = ClientConnection(server.hub, self, "127.0.0.1")
         self._arrived = asyncio.Event()
 
     # What the session asks of its connection.
@@ -84,12 +86,12 @@ class Peer:
     # What a test does.
 
     def send(self, *packets: Packet) -> None:
-        self.session.receive(b"".join(encode(packet, self.version) for packet in packets))
+        self.connection.receive(b"".join(encode(packet, self.version) for packet in packets))
 
     def drop(self) -> None:
         """Lose the connection."""
         self.closed = True
-        self.session.lost()
+        self.connection.lost()
 
     async def until(self, done: Callable[[], bool], what: str = "") -> None:
         async with asyncio.timeout(TIMEOUT_S):
@@ -154,7 +156,7 @@ class FrontDoor:
         self.data = data
         self.clock = clock
         self.store = EmbeddedStore(data, clock=clock)
-        self.core = BrokerCore(self.store, clock=clock)
+        self.core = BrokerCore(stores.as_chosen(self.store), clock=clock)
         self.server = MqttServer(self.core, limits=limits, mapping=mapping)
 
     async def start(self) -> None:
@@ -192,6 +194,12 @@ class FrontDoor:
     async def returning(self, client_id: str, version: int = V311) -> Peer:
         """A client whose session is kept."""
         return await self.connect(client_id, version, clean=False, expiry_s=3600)
+
+    async def written(self) -> None:
+        """Wait until the turn has ended and the store has everything that it wrote."""
+        await asyncio.sleep(0)
+        if isinstance(self.core.store, LateLog):
+            await self.core.store.rest()
 
     def pass_time(self, ms: float) -> None:
         self.clock.advance(ms)

@@ -14,12 +14,12 @@ from tests.unit.mqtt.front_door import FrontDoor, front_door, payloads
 from trunkline.log.batch import MAX_RECORD_HEADERS, NewRecord, build_batch
 from trunkline.log.records import encode_headers
 from trunkline.log.store import TopicPartition
-from trunkline.protocols.mqtt import state
 from trunkline.protocols.mqtt.codec import OutgoingPublish, Properties, TopicAliases, encode_publishes
 from trunkline.protocols.mqtt.errors import QUOTA_EXCEEDED
 from trunkline.protocols.mqtt.message import read_traits, topic_of
 from trunkline.protocols.mqtt.packets import V5, Disconnect, PubAck, Publish
 from trunkline.protocols.mqtt.properties import MAX_USER_PROPERTIES, decode_properties
+from trunkline.protocols.mqtt.sessions import session
 from trunkline.protocols.mqtt.values import ValueReader
 
 TP = TopicPartition("mqtt", 0)
@@ -130,8 +130,8 @@ def test_a_message_that_cannot_be_encoded_is_dropped_and_the_others_go_out(
         raise Defect("runs cannot be encoded at all")
 
     async def main() -> None:
-        monkeypatch.setattr(state, "encode_publishes", defective)
-        monkeypatch.setattr(state, "encode_run", never)
+        monkeypatch.setattr(session, "encode_publishes", defective)
+        monkeypatch.setattr(session, "encode_run", never)
         async with front_door() as door:
             peer = await door.connect(
                 "c", V5, clean=not persistent, expiry_s=60 if persistent else 0, topic_alias_maximum=5
@@ -142,7 +142,7 @@ def test_a_message_that_cannot_be_encoded_is_dropped_and_the_others_go_out(
                 await other.publish("t", body, qos=1)
             await peer.until(lambda: len(payloads(peer.got)) == 2)
             assert payloads(peer.got) == [b"before", b"behind"]
-            found = door.server.hub.sessions.states["c"]
+            found = door.server.hub.sessions.by_client["c"]
             assert found.dropped == 1
             assert len(found.window) == (2 if qos else 0)
 

@@ -57,7 +57,7 @@ def test_a_window_that_takes_part_of_a_run_gets_the_rest_as_it_frees() -> None:
             while len(got) < 50:
                 packet = await reader.receive(Publish)
                 got += payloads([packet])
-                assert len(door.server.sessions.states["r"].window) <= 7
+                assert len(door.server.sessions.by_client["r"].window) <= 7
                 reader.send(PubAck(packet.packet_id))
             assert got == [b"%d" % number for number in range(50)]
 
@@ -122,7 +122,7 @@ def test_a_turn_larger_than_a_batch_is_stored_once_and_in_order() -> None:
         async with front_door() as door:
             publishers = [await door.connect(f"p{number}") for number in range(5)]
             for publisher in publishers:
-                publisher.send(*numbered(25, qos=1, topic=publisher.session.client_id, padding=10_000))
+                publisher.send(*numbered(25, qos=1, topic=publisher.connection.client_id, padding=10_000))
             for publisher in publishers:
                 assert len(await publisher.receive_many(PubAck, 25)) == 25
             assert door.store.bounds(TopicPartition("mqtt", 0)).high_watermark == 125
@@ -180,7 +180,7 @@ def test_a_kept_session_gets_a_run_after_a_kill_under_the_same_identifiers() -> 
             await publisher.receive_many(PubAck, 20)
             before = await reader.receive_many(Publish, 20)
             reader.send(*[PubAck(packet.packet_id) for packet in before[:5]])
-            await asyncio.sleep(0)  # the end of the turn writes it down
+            await door.written()
             async with after_a_kill(door) as again:
                 back = await again.returning("r")
                 after = await back.receive_many(Publish, 15)
@@ -233,12 +233,12 @@ def test_a_burst_that_is_cut_within_a_packet_by_two_reads_is_one_append() -> Non
             hub, batches = door.server.hub, count_batches(door)
 
             def read(piece: bytes) -> None:
-                hub.read_begins()
-                publisher.session.receive(piece)
-                hub.read_ends(in_packet=publisher.session.in_packet)
+                hub.turn.hold()
+                publisher.connection.receive(piece)
+                hub.turn.let_go(unfinished=publisher.connection.in_packet)
 
             read(data[:cut])
-            assert publisher.session.in_packet
+            assert publisher.connection.in_packet
             await asyncio.sleep(0)  # what the loop finds to read in its next pass
             read(data[cut:])
             assert [ack.packet_id for ack in await publisher.receive_many(PubAck, 60)] == list(range(1, 61))

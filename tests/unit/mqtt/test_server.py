@@ -48,7 +48,7 @@ class Door:
         counters = self.server.hub.counters
         wanted = counters.messages_received + count
         self._publisher.write(encode(Publish("t", PIECE), V311) * count)
-        await until(lambda: counters.messages_received >= wanted and not self.server.hub.pending_bytes)
+        await until(lambda: counters.messages_received >= wanted and not self.server.hub.publishing.pending)
 
 
 async def until(done: Callable[[], bool]) -> None:
@@ -137,7 +137,7 @@ def test_the_statistics_tell_what_is_unsent(tmp_path: Path) -> None:
         async with door(tmp_path) as open_door:
             while not open_door.broker.unsent_bytes:
                 await open_door.publish()
-            values = open_door.server.service.statistics.values()
+            values = open_door.server.statistics.values()
             assert values["unsent bytes"] == open_door.broker.unsent_bytes
 
     asyncio.run(scenario())

@@ -62,7 +62,7 @@ def test_guest_may_not_come_from_another_machine() -> None:
         async with front_door() as door:
             closed_to_strangers(door)
             peer = Peer(door.server, V5)
-            peer.session.peer = "192.0.2.7"
+            peer.connection.peer = "192.0.2.7"
             peer.send(Connect(V5, "c", True, 0, None, "guest", b"guest"))
             assert (await peer.receive(ConnAck)).reason_code == errors.BAD_USER_NAME_OR_PASSWORD
 
@@ -82,7 +82,7 @@ def test_plain_in_connect_by_auth_and_again() -> None:
             peer = Peer(door.server, V5)
             peer.send(Connect(V5, "asked", True, 0, None, None, None, method("PLAIN")))
             assert (await peer.receive(Auth)).reason_code == errors.CONTINUE_AUTHENTICATION
-            assert "asked" not in door.server.sessions.states
+            assert "asked" not in door.server.sessions.by_client
             peer.send(Auth(errors.CONTINUE_AUTHENTICATION, method("PLAIN", b"\0guest\0guest")))
             assert (await peer.receive(ConnAck)).reason_code == 0
             peer.send(Auth(errors.REAUTHENTICATE, method("PLAIN", b"\0guest\0guest")))
@@ -118,7 +118,7 @@ def test_a_method_that_fails_ends_in_a_connack_that_says_why(
             last = (await peer.ended())[-1]
             assert isinstance(last, ConnAck)
             assert last.reason_code == code
-            assert not door.server.sessions.states
+            assert not door.server.sessions.by_client
 
     run(work())
 
@@ -148,7 +148,7 @@ def test_only_administrators_are_answered() -> None:
             assert "result" in await ask(local, "sessions")
             assert "error" in await ask(local, "session", client_id="nobody")
             assert "error" in await ask(local, "dance")
-            local.session.administrator = False
+            local.connection.administrator = False
             properties = Properties()
             properties.response_topic = "answers"
             local.send(Publish("$SYS/manage/sessions", b"", 1, False, False, 3, properties))
@@ -166,12 +166,12 @@ def test_an_administrator_ends_a_session_its_own_included() -> None:
             told = (await other.ended())[-1]
             assert isinstance(told, Disconnect)
             assert told.reason_code == errors.ADMINISTRATIVE_ACTION
-            assert "other" not in door.server.sessions.states
+            assert "other" not in door.server.sessions.by_client
             properties = Properties()
             properties.response_topic = "answers"
             admin.send(Publish("$SYS/manage/kill", b'{"client_id": "admin"}', 1, False, False, 1, properties))
             await admin.ended()
-            assert not door.server.sessions.states
+            assert not door.server.sessions.by_client
 
     run(work())
 

@@ -104,6 +104,7 @@ def test_a_session_that_was_away_gets_what_it_missed_once_and_then_goes_on_live(
                 await publisher.publish("a/b", b"%d" % number)
                 await publisher.publish("other", b"no")
             await publisher.publish("a/b", b"unkept", qos=0)
+            await publisher.publish("other", b"when this is acknowledged, the one before it is over")
             client = await door.returning("away", version)
             assert client.session_present
             for number in range(50, 60):
@@ -162,17 +163,19 @@ def test_unacknowledged_publications_come_again_with_their_identifiers_after_a_k
             client.send(PubRec(first[2].packet_id))
             released = await client.receive(PubRel)
             client.send(PubComp(released.packet_id))
-            await asyncio.sleep(0.01)
+            await door.written()
             async with after_a_kill(door) as again:
                 client = await again.returning("c")
                 assert client.session_present
-                resent = await client.receive(Publish)
-                assert (resent.packet_id, resent.payload, resent.dup) == (first[0].packet_id, b"0", True)
-                last = [await client.receive(Publish)]
-                if not any(isinstance(packet, PubRel) for packet in client.got):
-                    await client.until(lambda: bool(client.got))
-                assert (last[0].packet_id, last[0].payload, last[0].dup) == (first[3].packet_id, b"3", True)
-                assert (await client.receive(PubRel)).packet_id == first[1].packet_id
+                await client.until(lambda: len(client.got) == 3)
+                resent = [packet for packet in client.got if isinstance(packet, Publish)]
+                assert [(packet.packet_id, packet.payload, packet.dup) for packet in resent] == [
+                    (first[0].packet_id, b"0", True),
+                    (first[3].packet_id, b"3", True),
+                ]
+                (release,) = (packet for packet in client.got if isinstance(packet, PubRel))
+                assert release.packet_id == first[1].packet_id
+                client.got.clear()
                 publisher = await again.connect("p")
                 await publisher.publish("t", b"new", qos=1)
                 assert (await client.receive(Publish)).payload == b"new"
@@ -208,7 +211,7 @@ def test_a_qos_2_publication_that_reached_the_log_but_not_the_sessions_is_known_
             # As if the broker had been killed between its two writes: the publication is in the log, its identifier not.
             journal = door.server.hub.journal
             put_inbound, put_seen = journal.put_inbound, journal.put_seen
-            journal.put_inbound = lambda state: None  # type: ignore[method-assign]
+            journal.put_inbound = lambda session: None  # type: ignore[method-assign]
             journal.put_seen = lambda places: None  # type: ignore[method-assign]
             client.send(Publish("t", b"once", 2, packet_id=9))
             await client.receive(PubRec)
@@ -316,7 +319,7 @@ def test_a_session_does_not_read_the_log_when_nothing_came_that_it_wants() -> No
                 door.store.read = None  # type: ignore[assignment, method-assign]
                 client = await door.returning("c")
                 async with asyncio.timeout(10):
-                    while not door.server.sessions.states["c"].live:
+                    while not door.server.sessions.by_client["c"].live:
                         await asyncio.sleep(0)
                 door.store.read = reads  # type: ignore[method-assign]
                 client.drop()

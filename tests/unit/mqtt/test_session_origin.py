@@ -9,7 +9,7 @@ from trunkline.log.records import encode_headers, encode_records
 from trunkline.log.store import Durability, TopicPartition
 from trunkline.protocols.mqtt.message import header_section
 from trunkline.protocols.mqtt.packets import V311, Connect, PubComp, Publish, PubRec, PubRel
-from trunkline.protocols.mqtt.session_journal import encode_flow
+from trunkline.protocols.mqtt.sessions.journal import encode_flow
 
 TP = TopicPartition("mqtt", 0)
 
@@ -81,7 +81,7 @@ def test_a_publication_of_the_broker_whose_identifier_was_not_written_is_known()
             await peer.publish("t", b"first", qos=2, packet_id=9)
             source = door.server.hub.sources.all[0]
             section = _section("client", 4)
-            await source.append([(b"t", b"unrecorded", section, -1)], Durability.DISK)[1]
+            await source.append([(b"t", b"unrecorded", section, -1)], Durability.DISK)
             peer.drop()
             async with after_a_kill(door) as again:
                 back = Peer(again.server, V311)

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.mqtt.front_door import Peer, front_door, payloads
 from trunkline.broker.messaging.mapping import Mapping, MappingRule
 from trunkline.log.errors import LogError
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Appended, Ticket
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import Properties, encode
 from trunkline.protocols.mqtt.limits import MqttLimits
@@ -86,7 +86,7 @@ def test_a_bad_client_identifier_is_refused(connect: Connect, code: int) -> None
             peer.send(connect)
             got = await peer.ended()
             assert [packet.reason_code for packet in got if isinstance(packet, ConnAck)] == [code]
-            assert not door.server.sessions.states
+            assert not door.server.sessions.by_client
 
     run(work())
 
@@ -138,10 +138,10 @@ def test_a_session_expires_and_its_will_comes_no_later() -> None:
             await client.subscribe("t")
             client.drop()
             door.pass_time(59_000)
-            assert "c" in door.server.sessions.states
+            assert "c" in door.server.sessions.by_client
             door.pass_time(2_000)
             assert (await watcher.receive(Publish)).payload == b"w"
-            assert "c" not in door.server.sessions.states
+            assert "c" not in door.server.sessions.by_client
             again = await door.connect("c", V5, clean=False, expiry_s=60)
             assert not again.session_present
 
@@ -193,7 +193,7 @@ def test_messages_expire_and_say_how_long_they_have_left() -> None:
             await client.subscribe("kept")
             await publisher.publish("t", b"end")
             assert (await client.receive(Publish)).payload == b"end"
-            assert len(door.server.retained) == 0
+            assert len(door.server.hub.retained) == 0
 
     run(work())
 
@@ -364,12 +364,13 @@ def test_a_repeated_qos_2_publication_is_acknowledged_and_not_published_again() 
 def test_a_qos_2_publication_that_was_not_stored_is_a_new_one_when_it_comes_again(
     monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
-    def fails(*_: object) -> tuple[int, asyncio.Future[Appended]]:
+    def fails(*_: object) -> Ticket:
         if at_once:
             raise LogError("the disk is full")
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        future.set_exception(LogError("the disk is broken"))
-        return 0, future
+        ticket = Ticket()
+        ticket.placed(Appended(0, 0, -1, 0))
+        ticket.set_exception(LogError("the disk is broken"))
+        return ticket
 
     async def work() -> None:
         async with front_door() as door:
@@ -424,7 +425,7 @@ def test_limits_on_subscriptions_topics_sessions_and_retained_messages() -> None
             assert (await client.receive(PubRec)).reason_code == errors.NOT_AUTHORIZED
             await client.publish("x", b"1", retain=True)
             await client.publish("y", b"1", retain=True)
-            assert len(door.server.retained) == 1
+            assert len(door.server.hub.retained) == 1
             assert door.server.hub.counters.retained_refused == 1
             await door.connect("d", V5)
             refused = Peer(door.server, V5)
@@ -442,7 +443,7 @@ def test_qos_0_to_a_client_that_does_not_read_is_dropped_and_qos_1_waits_in_the_
             client = await door.connect("c")
             await client.subscribe("t")
             client.unsent = 2000
-            client.session.pause_writing()
+            client.connection.pause_writing()
             publisher = await door.connect("p")
             await publisher.publish("t", b"zero", qos=0)
             await publisher.publish("t", b"one", qos=1)
@@ -450,7 +451,7 @@ def test_qos_0_to_a_client_that_does_not_read_is_dropped_and_qos_1_waits_in_the_
             assert client.got == []
             assert door.server.hub.counters.dropped == 1
             client.unsent = 0
-            client.session.resume_writing()
+            client.connection.resume_writing()
             assert payloads(await client.receive_many(Publish, 2)) == [b"one", b"two"]
 
     run(work())
@@ -501,7 +502,7 @@ def test_random_bytes_close_their_connection_and_nothing_else() -> None:
                 data = bytearray(random_source.choice(samples) * 3)
                 for _ in range(random_source.randrange(1, 6)):
                     data[random_source.randrange(len(data))] = random_source.randrange(256)
-                peer.session.receive(bytes(data))
+                peer.connection.receive(bytes(data))
                 await asyncio.sleep(0)
                 peer.drop()
             client = await door.connect("p")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trunkline.protocols.mqtt.window import (
+from trunkline.protocols.mqtt.sessions.window import (
     AWAIT_PUBACK,
     AWAIT_PUBCOMP,
     AWAIT_PUBREC,

@@ -12,7 +12,6 @@ A crash loses what was not flushed, of which nobody was told.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from trunkline.broker.keyed_state import KeyedState
 from trunkline.clock import Clock
 from trunkline.log.records import NO_HEADERS
 from trunkline.log.store import Durability, LogStore
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Ticket
 
 RETAINED_TOPIC = "__retained"
 _ENTRY_OVERHEAD_BYTES = 400
@@ -128,7 +127,7 @@ class RetainedMessages:
     def dirty(self) -> bool:
         return self._state.dirty
 
-    def flush(self, durability: Durability) -> asyncio.Future[Appended]:
+    def flush(self, durability: Durability) -> Ticket:
         return self._state.flush(durability)
 
     def matching(self, topic_filter: str) -> Iterator[str]:

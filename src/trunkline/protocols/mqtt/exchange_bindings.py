@@ -21,8 +21,8 @@ from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.state.topology import DEFAULT_VHOST
 from trunkline.cursors.queue import Message as QueueMessage
 from trunkline.log.ticket import Appended
+from trunkline.protocols.mqtt.routes import Route
 from trunkline.protocols.mqtt.run import Run
-from trunkline.protocols.mqtt.subscription import Route
 
 EXCHANGE: Final = "amq.topic"
 MAX_ROUTING_KEY_BYTES: Final = 255

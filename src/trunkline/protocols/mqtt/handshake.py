@@ -10,17 +10,29 @@ The object lives as long as the handshake, or as long as the connection when a m
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from abc import abstractmethod
 
 from trunkline.protocols.mqtt import errors
+from trunkline.protocols.mqtt.agenda import Agenda
 from trunkline.protocols.mqtt.codec import Properties, TopicAliases, encode
-from trunkline.protocols.mqtt.packets import V5, V31, V311, Auth, ConnAck, Connect
-from trunkline.protocols.mqtt.sessions import SessionRefused
-from trunkline.protocols.mqtt.state import NEVER_EXPIRES_S
-
-if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.hub import Hub
-    from trunkline.protocols.mqtt.session import Session
+from trunkline.protocols.mqtt.counters import Counters
+from trunkline.protocols.mqtt.hub import Hub
+from trunkline.protocols.mqtt.link import Link, Outlet
+from trunkline.protocols.mqtt.packets import (
+    V5,
+    V31,
+    V311,
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    PubAck,
+    PubRec,
+    SubAck,
+    UnsubAck,
+)
+from trunkline.protocols.mqtt.sessions.registry import SessionRefused
+from trunkline.protocols.mqtt.sessions.session import NEVER_EXPIRES_S, Session
 
 METHOD = "PLAIN"
 DEFAULT_RECEIVE_MAXIMUM = 65_535
@@ -28,12 +40,44 @@ LARGEST_KEEP_ALIVE_S = 65_535
 KEEP_ALIVE_FACTOR = 1.5
 
 
-class Handshake:
-    __slots__ = ("_hub", "_packet", "_session", "_user")
+class Applicant(Link):
+    """A connection that asks to be let in."""
 
-    def __init__(self, hub: Hub, session: Session, packet: Connect) -> None:
+    __slots__ = ("administrator", "keep_alive_ms")
+
+    def __init__(self, agenda: Agenda, counters: Counters, outlet: Outlet, peer: str) -> None:
+        super().__init__(agenda, counters, outlet, peer)
+        self.administrator = False
+        self.keep_alive_ms = 0.0
+
+    @abstractmethod
+    def opened(self, session: Session, connack: bytes) -> None:
+        """The handshake went well: say so when it is on disk."""
+
+    @abstractmethod
+    def refuse_connect(self, reason_code: int, text: str = "") -> None: ...
+
+    @abstractmethod
+    def turn_away(self) -> None:
+        """Let the client go without an answer to its CONNECT, or after one."""
+
+    @abstractmethod
+    def say(self, packet: Auth) -> None:
+        """Send a packet that the client waits for; without it there is no going on."""
+
+    @abstractmethod
+    def fitting(
+        self, packet: ConnAck | Disconnect | Auth | SubAck | UnsubAck | PubAck | PubRec, text: str = ""
+    ) -> bytes | None:
+        """The packet, with this reason string where the client wants to know and it fits; None if not even that does."""
+
+
+class Handshake:
+    __slots__ = ("_connection", "_hub", "_packet", "_user")
+
+    def __init__(self, hub: Hub, connection: Applicant, packet: Connect) -> None:
         self._hub = hub
-        self._session = session
+        self._connection = connection
         self._packet = packet
         self._user = packet.user_name
 
@@ -45,53 +89,55 @@ class Handshake:
     # -- authentication ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        packet, session = self._packet, self._session
+        packet, connection = self._packet, self._connection
         if not self._check_client_id():
-            session.refuse_connect(errors.CLIENT_IDENTIFIER_NOT_VALID, "this client identifier is not taken")
+            connection.refuse_connect(errors.CLIENT_IDENTIFIER_NOT_VALID, "this client identifier is not taken")
         elif (refusal := self._will_refusal()) != errors.SUCCESS:
-            session.refuse_connect(refusal, "the will could not be published: its topic is not taken")
+            connection.refuse_connect(refusal, "the will could not be published: its topic is not taken")
         elif not self.with_method:
-            admission = self._hub.access.admit(packet.user_name, packet.password, session.peer)
+            admission = self._hub.access.admit(packet.user_name, packet.password, connection.peer)
             if admission.reason_code != errors.SUCCESS:
-                session.refuse_connect(admission.reason_code)
+                connection.refuse_connect(admission.reason_code)
                 return
-            session.administrator = admission.administrator
+            connection.administrator = admission.administrator
             self._open()
         else:
             properties = packet.properties
             assert properties is not None
             if properties.authentication_method != METHOD:
-                session.refuse_connect(errors.BAD_AUTHENTICATION_METHOD, f"the only authentication method is {METHOD}")
+                connection.refuse_connect(
+                    errors.BAD_AUTHENTICATION_METHOD, f"the only authentication method is {METHOD}"
+                )
             elif properties.authentication_data is None:
-                session.say(_auth(errors.CONTINUE_AUTHENTICATION))
+                connection.say(_auth(errors.CONTINUE_AUTHENTICATION))
             elif self._authenticated(properties.authentication_data):
                 self._open()
             else:
-                session.refuse_connect(errors.NOT_AUTHORIZED)
+                connection.refuse_connect(errors.NOT_AUTHORIZED)
 
     def answered(self, packet: Auth) -> None:
         """An AUTH before CONNACK: what was asked for."""
         data = self._data(packet, errors.CONTINUE_AUTHENTICATION)
         if data is None:
-            self._session.refuse_connect(errors.PROTOCOL_ERROR)
+            self._connection.refuse_connect(errors.PROTOCOL_ERROR)
         elif self._authenticated(data):
             self._open()
         else:
-            self._session.refuse_connect(errors.NOT_AUTHORIZED)
+            self._connection.refuse_connect(errors.NOT_AUTHORIZED)
 
     def reauthenticate(self, packet: Auth) -> None:
         """An AUTH after CONNACK."""
-        session = self._session
+        connection = self._connection
         started = packet.reason_code == errors.REAUTHENTICATE
         data = self._data(packet, errors.REAUTHENTICATE if started else errors.CONTINUE_AUTHENTICATION)
         if data is None:
-            session.refuse(errors.PROTOCOL_ERROR, "this is not how the authentication method goes on")
+            connection.refuse(errors.PROTOCOL_ERROR, "this is not how the authentication method goes on")
         elif not data and started:
-            session.say(_auth(errors.CONTINUE_AUTHENTICATION))
+            connection.say(_auth(errors.CONTINUE_AUTHENTICATION))
         elif self._authenticated(data):
-            session.say(_auth(errors.SUCCESS))
+            connection.say(_auth(errors.SUCCESS))
         else:
-            session.refuse(errors.NOT_AUTHORIZED, "the user or the password is wrong")
+            connection.refuse(errors.NOT_AUTHORIZED, "the user or the password is wrong")
 
     def _data(self, packet: Auth, reason_code: int) -> bytes | None:
         """The packet's authentication data; None if it does not belong to this method and step [MQTT-4.12.0-5]."""
@@ -105,24 +151,24 @@ class Handshake:
         if len(parts) != 3:
             return False
         user = parts[1].decode(errors="replace")
-        admission = self._hub.access.verify(user, parts[2], self._session.peer)
+        admission = self._hub.access.verify(user, parts[2], self._connection.peer)
         if admission.reason_code != errors.SUCCESS:
             return False
         self._user = user
-        self._session.user_name = user
-        self._session.administrator = admission.administrator
+        self._connection.user_name = user
+        self._connection.administrator = admission.administrator
         return True
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
     def _check_client_id(self) -> bool:
-        packet, session = self._packet, self._session
-        session.client_id = packet.client_id
+        packet, connection = self._packet, self._connection
+        connection.client_id = packet.client_id
         if not packet.client_id:
             if packet.version == V31 or (packet.version == V311 and not packet.clean_start):
                 return False
-            session.client_id = "auto-" + uuid.uuid4().hex
-        return len(session.client_id.encode()) <= self._hub.limits.max_client_id_bytes
+            connection.client_id = "auto-" + uuid.uuid4().hex
+        return len(connection.client_id.encode()) <= self._hub.limits.max_client_id_bytes
 
     def _will_refusal(self) -> int:
         """Why the will's topic is not taken; said now, since nobody is there to be told when the will is due."""
@@ -130,8 +176,8 @@ class Handshake:
         return errors.SUCCESS if will is None else self._hub.routes.refusal(will.topic)
 
     def _open(self) -> None:
-        hub, limits, packet, session = self._hub, self._hub.limits, self._packet, self._session
-        session.user_name = self._user
+        hub, limits, packet, connection = self._hub, self._hub.limits, self._packet, self._connection
+        connection.user_name = self._user
         expiry_s = 0 if packet.clean_start else NEVER_EXPIRES_S
         receive_maximum = DEFAULT_RECEIVE_MAXIMUM
         if packet.version == V5:
@@ -140,31 +186,31 @@ class Handshake:
             receive_maximum = properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM
             if properties.topic_alias_maximum:
                 maximum = min(properties.topic_alias_maximum, limits.topic_alias_maximum)
-                session.aliases = TopicAliases(maximum, session.client_max_packet_bytes)
-            session.particular = session.client_max_packet_bytes > 0 or session.aliases is not None
+                connection.aliases = TopicAliases(maximum, connection.client_max_packet_bytes)
+            connection.particular = connection.client_max_packet_bytes > 0 or connection.aliases is not None
         expiry_s = min(expiry_s, limits.max_session_expiry_s)
         window = limits.max_stored_inflight_messages if expiry_s else limits.max_inflight_messages
         keep_alive_s = packet.keep_alive_s
         if packet.version == V5 and limits.max_keep_alive_s < LARGEST_KEEP_ALIVE_S:
             keep_alive_s = min(keep_alive_s or LARGEST_KEEP_ALIVE_S, limits.max_keep_alive_s)
-        session.keep_alive_ms = keep_alive_s * 1000 * KEEP_ALIVE_FACTOR
+        connection.keep_alive_ms = keep_alive_s * 1000 * KEEP_ALIVE_FACTOR
         answer = self._answer(expiry_s, keep_alive_s) if packet.version == V5 else None
-        if session.fitting(ConnAck(False, errors.SUCCESS, answer)) is None:
-            session.turn_away()  # every property in it has to be known: better no connection than wrong ideas
+        if connection.fitting(ConnAck(False, errors.SUCCESS, answer)) is None:
+            connection.turn_away()  # every property in it has to be known: better no connection than wrong ideas
             return
         try:
-            state, present = hub.sessions.open(
-                session,
-                session.client_id,
+            session, present = hub.sessions.open(
+                connection,
+                connection.client_id,
                 clean_start=packet.clean_start,
                 expiry_s=expiry_s,
                 will=packet.will,
                 window_limit=min(window, receive_maximum),
             )
         except SessionRefused as refusal:
-            session.refuse_connect(refusal.reason_code)
+            connection.refuse_connect(refusal.reason_code)
             return
-        session.opened(state, encode(ConnAck(present, errors.SUCCESS, answer), packet.version))
+        connection.opened(session, encode(ConnAck(present, errors.SUCCESS, answer), packet.version))
 
     def _answer(self, expiry_s: int, keep_alive_s: int) -> Properties:
         """What CONNACK tells a client of 5.0 that is not as it asked, or as it would assume."""
@@ -177,7 +223,7 @@ class Handshake:
         properties.maximum_packet_size = limits.max_packet_bytes
         properties.topic_alias_maximum = limits.topic_alias_maximum
         if not packet.client_id:
-            properties.assigned_client_identifier = self._session.client_id
+            properties.assigned_client_identifier = self._connection.client_id
         if keep_alive_s != packet.keep_alive_s:
             properties.server_keep_alive = keep_alive_s
         if self.with_method:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from trunkline.protocols.mqtt.codec import encode_acknowledgements
+from trunkline.protocols.mqtt.agenda import Agenda
+from trunkline.protocols.mqtt.codec import TopicAliases, encode_acknowledgements
+from trunkline.protocols.mqtt.counters import Counters
+from trunkline.protocols.mqtt.errors import ADMINISTRATIVE_ACTION, SESSION_TAKEN_OVER
 from trunkline.protocols.mqtt.packets import PUBREC, PUBREL
-
-if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.hub import Hub
+from trunkline.protocols.mqtt.promises import Acks
 
 
 class Outlet(Protocol):
-    """What a session asks of its connection."""
+    """What a connection asks of its socket."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -44,20 +45,26 @@ class Phase(IntEnum):
     CLOSED = 4
 
 
-# A kind with the packet identifiers of consecutive publications, or a packet that says more.
-Acks = tuple[int, list[int]] | bytes
-
-
 class Link(ABC):
-    __slots__ = ("_acks", "_hub", "_out", "_outlet", "_releases", "_touched", "_unacknowledged", "client_id", "paused", "peer",
-                 "phase", "sent_messages")  # fmt: skip
+    """A connection, as its session knows it."""
 
-    def __init__(self, hub: Hub, outlet: Outlet, peer: str) -> None:
-        self._hub = hub
+    __slots__ = ("_acks", "_agenda", "_counters", "_out", "_outlet", "_releases", "_touched", "_unacknowledged", "aliases",
+                 "answers_due", "client_id", "client_max_packet_bytes", "particular", "paused", "peer", "phase", "sent_messages",
+                 "user_name", "version")  # fmt: skip
+
+    def __init__(self, agenda: Agenda, counters: Counters, outlet: Outlet, peer: str) -> None:
+        self._agenda = agenda
+        self._counters = counters
         self._outlet = outlet
         self.peer = peer
         self.client_id = ""
         self.phase = Phase.NEW
+        self.version = 0
+        self.user_name: str | None = None
+        self.aliases: TopicAliases | None = None
+        self.client_max_packet_bytes = 0  # 0: no limit
+        self.particular = False  # whether its PUBLISH packets differ from everyone else's
+        self.answers_due = 0  # to SUBSCRIBE and UNSUBSCRIBE: retained messages come after them
         self.paused = False  # the socket does not take more
         self.sent_messages = 0
         self._out: list[bytes] = []
@@ -82,6 +89,20 @@ class Link(ABC):
     def abandon(self) -> None:
         """Something is wrong with this connection that is our fault: close it without another word."""
 
+    @abstractmethod
+    def congested(self) -> bool:
+        """Whether QoS 0 messages are to be dropped: the client does not take what it has been sent."""
+
+    @abstractmethod
+    def refuse(self, reason_code: int, text: str) -> None:
+        """End the connection because of something that the client, or the broker, did."""
+
+    def taken_over(self) -> None:
+        self.refuse(SESSION_TAKEN_OVER, "")
+
+    def killed(self) -> None:
+        self.refuse(ADMINISTRATIVE_ACTION, "")
+
     # -- out -----------------------------------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
@@ -89,39 +110,41 @@ class Link(ABC):
         self._out.append(data)
         if not self._touched:
             self._touched = True
-            self._hub.touch(self)
+            self._agenda.touch(self)
 
     def _touch(self) -> None:
         if not self._touched:
             self._touched = True
-            self._hub.touch(self)
+            self._agenda.touch(self)
 
     def flush(self) -> None:
         """Write what was collected. Called by the hub at the end of a turn."""
+        data = self.take_output()
+        if data:
+            self.write(data)
+
+    def take_output(self) -> bytes:
+        """What was collected, to be written in this order."""
         self._touched = False
         if self.phase is Phase.CLOSED:
             self._releases = []
             self._out = []
-            return
+            return b""
         if self._releases:
             self._out.append(encode_acknowledgements(PUBREL, self._releases))
             self._releases = []
         out = self._out
         if not out:
-            return
+            return b""
         self._out = []
-        data = out[0] if len(out) == 1 else b"".join(out)
-        counters = self._hub.counters
-        counters.bytes_sent += len(data)
-        counters.messages_sent += self.sent_messages
+        self._counters.messages_sent += self.sent_messages
         self.sent_messages = 0
-        self._outlet.write(data)
+        return out[0] if len(out) == 1 else b"".join(out)
 
-    def congested(self) -> bool:
-        """Whether QoS 0 messages are to be dropped: the client does not take what it has been sent."""
-        if not self.paused:
-            return False
-        return self._outlet.unsent_bytes() > self._hub.limits.max_unsent_bytes or self._outlet.crowded()
+    def write(self, data: bytes) -> None:
+        if self.phase is not Phase.CLOSED:
+            self._counters.bytes_sent += len(data)
+            self._outlet.write(data)
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -140,13 +163,13 @@ class Link(ABC):
         """Send these when the turn is stored."""
         acks = self._acks
         if not acks:
-            self._hub.acknowledge_later(self)
+            self._agenda.acknowledge_later(self)
         acks.append((kind, packet_ids))
 
     def _answer(self, packet: bytes) -> None:
         """Send this when the turn is stored, in the order of the acknowledgements."""
         if not self._acks:
-            self._hub.acknowledge_later(self)
+            self._agenda.acknowledge_later(self)
         self._acks.append(packet)
 
     def take_acks(self) -> list[Acks]:

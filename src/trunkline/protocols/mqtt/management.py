@@ -16,18 +16,17 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from trunkline.protocols.mqtt.codec import Properties
+from trunkline.protocols.mqtt.feed import Feed
 from trunkline.protocols.mqtt.message import traits_of, wire_properties
+from trunkline.protocols.mqtt.packets import Publish
 from trunkline.protocols.mqtt.run import Run
-from trunkline.protocols.mqtt.state import NEVER_EXPIRES_S, SessionState
+from trunkline.protocols.mqtt.sessions.commons import Commons
+from trunkline.protocols.mqtt.sessions.registry import Sessions
+from trunkline.protocols.mqtt.sessions.session import NEVER_EXPIRES_S, Session
 from trunkline.routing.dialect import MQTT
 from trunkline.routing.errors import InvalidPattern
-
-if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.hub import Hub
-    from trunkline.protocols.mqtt.packets import Publish
 
 PREFIX = "$SYS/manage/"
 MAX_LISTED = 10_000
@@ -39,8 +38,10 @@ class ManagementError(Exception):
 
 
 class Management:
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, sessions: Sessions, commons: Commons, feed: Feed) -> None:
+        self._sessions_here = sessions
+        self._commons = commons
+        self._feed = feed
         self._operations: dict[str, Callable[[Json], object]] = {
             "sessions": self._sessions,
             "session": self._session,
@@ -63,7 +64,7 @@ class Management:
         properties.correlation_data = asked.correlation_data
         properties.content_type = "application/json"
         run = Run(asked.response_topic, [json.dumps(answer).encode()], 0, False, wire_properties(properties))
-        self._hub.offer(self._hub.routes.route(run.topic), run)
+        self._feed.offer(self._commons.routes.route(run.topic), run)
         return True
 
     def _carry_out(self, operation: str, payload: bytes) -> object:
@@ -82,22 +83,22 @@ class Management:
 
     def _sessions(self, asked: Json) -> object:
         wanted = str(asked.get("filter", ""))
-        states = self._hub.sessions.states
-        names = [name for name in states if wanted in name]
+        by_client = self._sessions_here.by_client
+        names = [name for name in by_client if wanted in name]
         return {
             "total": len(names),
-            "sessions": [self._summary(states[name]) for name in heapq.nsmallest(MAX_LISTED, names)],
+            "sessions": [self._summary(by_client[name]) for name in heapq.nsmallest(MAX_LISTED, names)],
         }
 
-    def _state(self, asked: Json) -> SessionState:
+    def _found(self, asked: Json) -> Session:
         name = str(asked.get("client_id", ""))
-        state = self._hub.sessions.states.get(name)
-        if state is None:
+        session = self._sessions_here.by_client.get(name)
+        if session is None:
             raise ManagementError(f"there is no session {name}")
-        return state
+        return session
 
     def _session(self, asked: Json) -> object:
-        state = self._state(asked)
+        session = self._found(asked)
         subscriptions = [
             {
                 "filter": each.name,
@@ -106,35 +107,37 @@ class Management:
                 "retain_as_published": each.retain_as_published,
                 "identifier": each.identifier or None,
             }
-            for each in heapq.nsmallest(MAX_LISTED, state.subscriptions.values(), key=lambda each: each.name)
+            for each in heapq.nsmallest(MAX_LISTED, session.subscriptions.values(), key=lambda each: each.name)
         ]
-        places = {str(tp): offset for tp, offset in state.places().items()}
-        return {**self._summary(state), "subscriptions": subscriptions, "places": places}
+        places = {str(tp): offset for tp, offset in session.places().items()}
+        return {**self._summary(session), "subscriptions": subscriptions, "places": places}
 
-    def _summary(self, state: SessionState) -> Json:
-        link = state.link
-        behind = sum(max(0, source.delivered_to - state.places().get(source.tp, 0)) for source in self._hub.sources.all)
+    def _summary(self, session: Session) -> Json:
+        link = session.link
+        behind = sum(
+            max(0, source.delivered_to - session.places().get(source.tp, 0)) for source in self._commons.sources.all
+        )
         return {
-            "client_id": state.client_id,
+            "client_id": session.client_id,
             "connected": link is not None,
-            "version": {3: "3.1", 4: "3.1.1", 5: "5.0"}.get(state.version, str(state.version)),
+            "version": {3: "3.1", 4: "3.1.1", 5: "5.0"}.get(session.version, str(session.version)),
             "peer": link.peer if link is not None else None,
             "user": link.user_name if link is not None else None,
-            "kept": state.persistent,
-            "expiry_s": None if state.expiry_s == NEVER_EXPIRES_S else state.expiry_s,
-            "created_ms": state.created_ms,
-            "disconnected_ms": state.disconnected_ms,
-            "subscription_count": len(state.subscriptions),
-            "inflight": len(state.window),
-            "records_behind": 0 if state.live else behind,
-            "dropped": state.dropped,
-            "will": state.will.topic if state.will is not None else None,
+            "kept": session.persistent,
+            "expiry_s": None if session.expiry_s == NEVER_EXPIRES_S else session.expiry_s,
+            "created_ms": session.created_ms,
+            "disconnected_ms": session.disconnected_ms,
+            "subscription_count": len(session.subscriptions),
+            "inflight": len(session.window),
+            "records_behind": 0 if session.live else behind,
+            "dropped": session.dropped,
+            "will": session.will.topic if session.will is not None else None,
         }
 
     def _kill(self, asked: Json) -> object:
-        state = self._state(asked)
-        self._hub.sessions.kill(state.client_id)
-        return {"client_id": state.client_id}
+        session = self._found(asked)
+        self._sessions_here.kill(session.client_id)
+        return {"client_id": session.client_id}
 
     # -- retained ------------------------------------------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ class Management:
             MQTT.pattern_levels(topic_filter)
         except InvalidPattern as error:
             raise ManagementError(str(error)) from None
-        retained = self._hub.retained
+        retained = self._commons.retention.messages
         found = []
         for name in retained.matching(topic_filter):
             message = retained.get(name)
@@ -156,7 +159,7 @@ class Management:
         names = self._names(asked)
         messages = []
         for name in heapq.nsmallest(MAX_LISTED, names):
-            message = self._hub.retained.get(name)
+            message = self._commons.retention.messages.get(name)
             if message is not None:
                 traits = traits_of(message.headers)
                 messages.append(
@@ -176,6 +179,6 @@ class Management:
             raise ManagementError("say which: filter")
         names = self._names(asked)
         for name in names:
-            self._hub.retained.clear(name)
-        self._hub.schedule()
+            self._commons.retention.messages.clear(name)
+        self._commons.agenda.schedule()
         return {"cleared": len(names)}

@@ -7,7 +7,7 @@
                       mqtt.retain           1, if set
                       mqtt.topic            the topic name, when it is not the key
                       mqtt.client           the publisher's client identifier
-                      mqtt.packet-id        of a QoS 2 publication of a session that is kept (see `sessions`)
+                      mqtt.packet-id        of a QoS 2 publication of a session that is kept (see `sessions.registry`)
                       mqtt.expiry-s, mqtt.payload-format, mqtt.content-type, mqtt.response-topic, mqtt.correlation-data
                       any other             user properties, by their name; one that begins with `mqtt.` is kept
                                             behind `mqtt.user.`
@@ -26,15 +26,14 @@ of both kinds repeat from message to message, so translations are remembered (`M
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from trunkline.clock import Clock
 from trunkline.log.records import NO_HEADERS, LightRecord, decode_headers, encode_headers
+from trunkline.log.store import TopicPartition
 from trunkline.protocols.mqtt.codec import NO_PROPERTIES, Properties, encode_properties
 from trunkline.protocols.mqtt.properties import MAX_USER_PROPERTIES, MESSAGE_EXPIRY_INTERVAL, SUBSCRIPTION_IDENTIFIER
 from trunkline.protocols.mqtt.values import MAX_STRING_BYTES, ValueReader
-
-if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.source import Source
 
 MAX_REMEMBERED = 4_096
 MAX_REMEMBERED_BYTES = 1_024
@@ -48,9 +47,9 @@ _QOS_VALUES = (b"0", b"1", b"2")
 
 
 class Message:
-    """A publication on its way. `offset` is its place in `source`, the log partition that it was written to."""
+    """A publication on its way. `offset` is its place in `partition`, which it was written to."""
 
-    __slots__ = ("expires_ms", "offset", "payload", "properties", "publisher", "qos", "retain", "source", "topic")
+    __slots__ = ("expires_ms", "offset", "partition", "payload", "properties", "publisher", "qos", "retain", "topic")
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Message:
         properties: bytes = NO_PROPERTIES,
         expires_ms: int | None = None,
         publisher: str = "",
-        source: Source | None = None,
+        partition: TopicPartition | None = None,
         offset: int = NOT_STORED,
     ) -> None:
         self.topic = topic
@@ -71,8 +70,15 @@ class Message:
         self.properties = properties
         self.expires_ms = expires_ms
         self.publisher = publisher
-        self.source = source
+        self.partition = partition
         self.offset = offset
+
+    def seconds_left(self, clock: Clock) -> int | None:
+        """Until it expires: 0 when it has, None when it never does."""
+        if self.expires_ms is None:
+            return None
+        left_ms = self.expires_ms - clock.wall_ms()
+        return 0 if left_ms <= 0 else -(-left_ms // 1000)
 
 
 class Traits(NamedTuple):
@@ -215,13 +221,21 @@ def topic_of(record: LightRecord, default_topic: str) -> str:
 _names: dict[bytes, str] = {}  # by record key; empty for a key that is no topic name
 
 
-def message_of(record: LightRecord, source: Source | None, topic: str) -> Message:
+def message_of(record: LightRecord, partition: TopicPartition | None, topic: str) -> Message:
     """The publication that a record holds; `topic` is what `topic_of` said."""
     offset, timestamp_ms, _, value, section = record
     traits = traits_of(section)
     expires_ms = None if traits.expiry_s is None else timestamp_ms + traits.expiry_s * 1000
     return Message(
-        topic, value or b"", traits.qos, traits.retain, traits.properties, expires_ms, traits.publisher, source, offset
+        topic,
+        value or b"",
+        traits.qos,
+        traits.retain,
+        traits.properties,
+        expires_ms,
+        traits.publisher,
+        partition,
+        offset,
     )
 
 

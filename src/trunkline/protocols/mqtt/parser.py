@@ -167,10 +167,6 @@ class Parser:
         """All bytes of the other side's that are kept here: those, aliases and cached names."""
         return self._waiting_bytes + self._topics_bytes
 
-    def set_topic_alias_maximum(self, topic_alias_maximum: int) -> None:
-        """What the CONNACK (or, at a client, the CONNECT) allowed the other side to use."""
-        self._alias_maximum = topic_alias_maximum
-
     def feed(self, data: bytes | bytearray | memoryview) -> list[ParserEvent]:
         events: list[ParserEvent] = []
         if self._stopped:

@@ -9,20 +9,29 @@ The offsets of a run follow each other. A run of which not all could be stored i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from trunkline.log.store import TopicPartition
 from trunkline.protocols.mqtt.codec import NO_PROPERTIES, encode_run
 from trunkline.protocols.mqtt.message import NOT_STORED, Message
 
-if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.source import Source
-
 
 class Run:
-    """`properties` is the encoded section; `offset` is that of the first, in `source`. `size_bytes` is for the hub."""
+    """`properties` is the encoded section; `offset` is that of the first, in `partition`. `size_bytes` is for the hub."""
 
-    __slots__ = ("_messages", "_shared", "expires_ms", "offset", "parts", "payloads", "properties", "publisher", "qos", "retain",
-                 "size_bytes", "source", "topic")  # fmt: skip
+    __slots__ = (
+        "_messages",
+        "_shared",
+        "expires_ms",
+        "offset",
+        "partition",
+        "parts",
+        "payloads",
+        "properties",
+        "publisher",
+        "qos",
+        "retain",
+        "size_bytes",
+        "topic",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -33,7 +42,7 @@ class Run:
         properties: bytes = NO_PROPERTIES,
         expires_ms: int | None = None,
         publisher: str = "",
-        source: Source | None = None,
+        partition: TopicPartition | None = None,
         offset: int = NOT_STORED,
     ) -> None:
         self.topic = topic
@@ -43,7 +52,7 @@ class Run:
         self.properties = properties
         self.expires_ms = expires_ms
         self.publisher = publisher
-        self.source = source
+        self.partition = partition
         self.offset = offset
         self.size_bytes = 0
         self.parts: list[Run] | None = None
@@ -69,7 +78,7 @@ class Run:
                     self.properties,
                     self.expires_ms,
                     self.publisher,
-                    self.source,
+                    self.partition,
                     offset + index * step,
                 )
                 for index, payload in enumerate(self.payloads)
@@ -80,7 +89,7 @@ class Run:
         """Whether `other`, if it is stored at `offset`, differs from this one in nothing but its publisher."""
         return (
             other.qos == self.qos
-            and (other.offset == offset or self.source is None)
+            and (other.offset == offset or self.partition is None)
             and other.properties == self.properties
             and self.expires_ms is None
             and other.expires_ms is None
@@ -93,7 +102,7 @@ class Run:
     def joined(self, runs: list[Run]) -> Run:
         """All of the runs, which go with this one, as one whose publisher is not known."""
         payloads = [payload for run in runs for payload in run.payloads]
-        return Run(self.topic, payloads, self.qos, False, self.properties, None, "", self.source, self.offset)
+        return Run(self.topic, payloads, self.qos, False, self.properties, None, "", self.partition, self.offset)
 
     def split(self) -> list[Run]:
         """A run for each publication, none of them stored yet."""
@@ -116,7 +125,7 @@ class Run:
             self.properties,
             self.expires_ms,
             self.publisher,
-            self.source,
+            self.partition,
             offset,
         )
 

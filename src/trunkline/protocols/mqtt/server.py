@@ -10,12 +10,13 @@ from trunkline.broker.messaging.mapping import Mapping
 from trunkline.protocols.listener.connection import ServedConnection
 from trunkline.protocols.listener.server import Server
 from trunkline.protocols.listener.session import Wire
+from trunkline.protocols.mqtt.hub import Hub
 from trunkline.protocols.mqtt.limits import MqttLimits
-from trunkline.protocols.mqtt.service import Service
-from trunkline.protocols.mqtt.session import Session
+from trunkline.protocols.mqtt.session import ClientConnection
+from trunkline.protocols.mqtt.statistics import Statistics
 from trunkline.protocols.mqtt.websocket_session import WebSocketSession
 
-AnySession = Session | WebSocketSession
+AnySession = ClientConnection | WebSocketSession
 
 
 class MqttServer(Server[AnySession]):
@@ -28,16 +29,11 @@ class MqttServer(Server[AnySession]):
         anonymous: bool = True,
     ) -> None:
         self.limits = limits or MqttLimits()
-        super().__init__(
-            broker,
-            "an MQTT connection",
-            max_connections=self.limits.max_connections,
-            limit="mqtt_max_connections",
-        )
-        self.service = Service(broker, self.limits, mapping or Mapping(), anonymous=anonymous)
-        self.hub = self.service.hub
-        self.sessions = self.service.sessions
-        self.retained = self.service.retained
+        most = self.limits.max_connections
+        super().__init__(broker, "an MQTT connection", max_connections=most, limit="mqtt_max_connections")
+        self.hub = Hub(broker, self.limits, mapping or Mapping(), anonymous=anonymous)
+        self.sessions = self.hub.sessions
+        self.statistics = Statistics(self.hub, self.limits.sys_interval_ms, lambda: broker.unsent_bytes)
         self._started = False
         self._unconnected: dict[ServedConnection[AnySession], float] = {}  # since when, oldest first
 
@@ -45,7 +41,7 @@ class MqttServer(Server[AnySession]):
         """Fold the internal topics; listeners come after that."""
         if not self._started:
             self._started = True
-            await self.service.start()
+            await self.hub.start()
             self.tick()
             self.start_ticking()
 
@@ -53,18 +49,22 @@ class MqttServer(Server[AnySession]):
         await self.start()
         return await self.serve(host, port, self._over_websocket if websocket else self._over_tcp)
 
-    def _over_tcp(self, wire: Wire) -> Session:
-        return Session(self.hub, wire, wire.host)
+    def _over_tcp(self, wire: Wire) -> ClientConnection:
+        return ClientConnection(self.hub, wire, wire.host)
 
     def _over_websocket(self, wire: Wire) -> WebSocketSession:
         return WebSocketSession(self.hub, wire)
 
     async def close(self) -> None:
         await super().close()
-        await self.service.close()
+        await self.hub.close()
 
     def tick(self) -> None:
-        self.service.tick()
+        self.hub.keep_alive.expire()
+        self.sessions.expire()
+        self.sessions.mark_seen()
+        self.hub.sources.discover()
+        self.statistics.tick()
         before_ms = self.broker.clock.monotonic_ms() - self.limits.connect_timeout_ms
         while self._unconnected:
             connection, since_ms = next(iter(self._unconnected.items()))

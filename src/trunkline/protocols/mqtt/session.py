@@ -12,12 +12,13 @@ Rules it keeps:
 - No packet is larger than the client takes. Reason strings give way; where that is not enough, the connection ends.
 - A publication that is not stored is not acknowledged: 5.0 has a reason code for it in PUBACK and PUBREC; without one,
   that is in the older versions and for QoS 0, the connection ends.
+- While the disk is short of space, a connection waits at its next PUBLISH and is not read further, so that it need not be
+  acknowledged nor stored; until then, and on every other connection, pings are answered and messages go out. What waits is
+  not silent: no keep-alive runs out meanwhile.
 - Whatever ends the connection, but a DISCONNECT that says otherwise, makes the will due.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import (
@@ -27,11 +28,11 @@ from trunkline.protocols.mqtt.codec import (
     Parser,
     ParserEvent,
     Properties,
-    TopicAliases,
     encode,
 )
-from trunkline.protocols.mqtt.handshake import Handshake
-from trunkline.protocols.mqtt.link import Link, Outlet, Phase
+from trunkline.protocols.mqtt.handshake import Applicant, Handshake
+from trunkline.protocols.mqtt.hub import Hub
+from trunkline.protocols.mqtt.link import Outlet, Phase
 from trunkline.protocols.mqtt.message import header_section, wire_properties
 from trunkline.protocols.mqtt.packets import (
     PUBACK,
@@ -58,33 +59,22 @@ from trunkline.protocols.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
+from trunkline.protocols.mqtt.routes import Route
 from trunkline.protocols.mqtt.run import Run
-from trunkline.protocols.mqtt.state import SessionState
-from trunkline.protocols.mqtt.window import WrongAcknowledgement
-
-if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.hub import Hub
-    from trunkline.protocols.mqtt.subscription import Route
+from trunkline.protocols.mqtt.sessions.session import Session
+from trunkline.protocols.mqtt.sessions.window import WrongAcknowledgement
 
 
-class Session(Link):
-    __slots__ = ("_handshake", "_held", "_held_bytes", "_parser", "_sections", "_send_will", "administrator", "aliases", "answers_due",
-                 "client_max_packet_bytes", "keep_alive_ms", "last_active_ms", "particular", "state",
-                 "user_name", "version", "wants_reasons")  # fmt: skip
+class ClientConnection(Applicant):
+    __slots__ = ("_handshake", "_held", "_held_bytes", "_hub", "_parser", "_sections", "_send_will", "last_active_ms", "session",
+                 "wants_reasons")  # fmt: skip
 
     def __init__(self, hub: Hub, outlet: Outlet, peer: str) -> None:
-        super().__init__(hub, outlet, peer)
-        self.version = 0
-        self.user_name: str | None = None
-        self.administrator = False
-        self.state: SessionState | None = None
-        self.aliases: TopicAliases | None = None
-        self.client_max_packet_bytes = 0  # 0: no limit
+        super().__init__(hub.agenda, hub.counters, outlet, peer)
+        self._hub = hub
+        self.session: Session | None = None
         self.wants_reasons = True  # the client's Request Problem Information
-        self.particular = False  # whether its PUBLISH packets differ from everyone else's
-        self.keep_alive_ms = 0.0
         self.last_active_ms = hub.clock.monotonic_ms()
-        self.answers_due = 0  # to SUBSCRIBE and UNSUBSCRIBE: retained messages come after them
         self._parser = Parser(
             max_packet_bytes=hub.limits.max_packet_bytes,
             max_connect_bytes=hub.limits.max_connect_bytes,
@@ -98,8 +88,8 @@ class Session(Link):
         self._sections: dict[int, bytes] = {}
 
     def pump(self) -> None:
-        if self.state is not None and self.phase is Phase.CONNECTED:
-            self.state.pump()
+        if self.session is not None and self.phase is Phase.CONNECTED:
+            self.session.pump()
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -120,12 +110,12 @@ class Session(Link):
 
     def read(self, data: memoryview) -> None:
         """What one read of the connection has brought."""
-        hub = self._hub
-        hub.read_begins()
+        turn = self._hub.turn
+        turn.hold()
         try:
             self.receive(data)
         finally:
-            hub.read_ends(in_packet=self.in_packet)
+            turn.let_go(unfinished=self.in_packet)
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         hub = self._hub
@@ -139,18 +129,46 @@ class Session(Link):
         self._handle(events)
         if self._held is not None:
             self._held_bytes = len(data)
-        if hub.congested() and self.phase is Phase.CONNECTED:
+        elif hub.publishing.congested() and self.phase is Phase.CONNECTED:
             self._outlet.pause_reading()
-            hub.hold(self)
+            hub.publishing.hold(self)
 
     def resume(self) -> None:
-        self._outlet.resume_reading()
+        """The turn has room again."""
+        if self._held is None:
+            self._outlet.resume_reading()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether this connection is not read because of the broker, not of its client."""
+        return self._held is not None
+
+    def _hold(self, events: list[ParserEvent]) -> None:
+        """Take up these, and whatever else was read, when `_take_up` says so."""
+        self._held = events
+        self._outlet.pause_reading()
+
+    def _take_up(self) -> None:
+        held, self._held = self._held, None
+        self._held_bytes = 0
+        self.last_active_ms = self._hub.clock.monotonic_ms()
+        if held is not None:
+            self._handle(held)
+            if self._held is None and self.ready:
+                self._outlet.resume_reading()
+
+    def _room_again(self) -> None:
+        """The disk has space again."""
+        if self.phase is Phase.CONNECTED:
+            self._take_up()
 
     def _handle(self, events: list[ParserEvent]) -> None:
         acknowledged = False
         if self.phase is not Phase.CONNECTED:
             self._handle_first(events)
             return
+        if self._hub.space.blocked is not None:
+            events = self._up_to_a_publication(events)
         for event in events:
             if isinstance(event, Publications):
                 self._publish_run(event)
@@ -166,15 +184,14 @@ class Session(Link):
                 self._handle_other(event)
             if self.phase is not Phase.CONNECTED:
                 return
-        if acknowledged and self.state is not None and self.state.waits():
+        if acknowledged and self.session is not None and self.session.waits():
             self._touch()
 
     def _handle_first(self, events: list[ParserEvent]) -> None:
         """Packets up to the one that completes the handshake; the rest waits for CONNACK."""
         for index, event in enumerate(events):
             if self.phase is Phase.CONNECTING:
-                self._held = events[index:]
-                self._outlet.pause_reading()
+                self._hold(events[index:])
                 return
             if self.phase is Phase.CONNECTED:
                 self._handle(events[index:])
@@ -188,8 +205,18 @@ class Session(Link):
             else:
                 self.refuse_connect(errors.PROTOCOL_ERROR)  # [MQTT-3.1.2-30]
         if self.phase is Phase.CONNECTING:
-            self._held = []
-            self._outlet.pause_reading()
+            self._hold([])
+
+    def _up_to_a_publication(self, events: list[ParserEvent]) -> list[ParserEvent]:
+        """Events that can be handled while nothing can be stored; the others wait. What is not stored anyway goes on."""
+        for index, event in enumerate(events):
+            if isinstance(event, Publications) or (
+                isinstance(event, Publish) and not self._hub.routes.refusal(event.topic)
+            ):
+                self._hold(events[index:])
+                self._hub.wait_for_space(self, self._room_again)
+                return events[:index]
+        return events
 
     def _handle_other(self, event: ParserEvent) -> None:
         if isinstance(event, MalformedPacket):
@@ -208,7 +235,7 @@ class Session(Link):
             self._authenticate(event)
 
     def _malformed(self, error: MalformedPacket) -> None:
-        self._hub.counters.malformed += 1
+        self._counters.malformed += 1
         if self.phase is Phase.NEW:
             if error.reason_code == errors.UNSUPPORTED_PROTOCOL_VERSION:
                 # A level that exists belongs to a name that does not: that is no MQTT client, and gets no answer.
@@ -250,33 +277,28 @@ class Session(Link):
         else:
             self._handshake.reauthenticate(packet)
 
-    def opened(self, state: SessionState, connack: bytes) -> None:
+    def opened(self, session: Session, connack: bytes) -> None:
         """The handshake went well: say so when it is on disk."""
-        self.state = state
+        self.session = session
         self.phase = Phase.CONNECTING
-        self._unacknowledged = len(state.inbound)
-        if state.persistent:
-            self._hub.after_stored(lambda stored: self._connected(connack, stored))
+        self._unacknowledged = len(session.inbound)
+        if session.persistent:
+            self._agenda.after_stored(lambda stored: self._connected(connack, stored))
         else:
             self._connected(connack, True)
 
     def _connected(self, connack: bytes, stored: bool) -> None:
-        state = self.state
-        if self.phase is not Phase.CONNECTING or state is None:
+        session = self.session
+        if self.phase is not Phase.CONNECTING or session is None:
             return
         if not stored:
             self.refuse_connect(errors.SERVER_UNAVAILABLE)
             return
         self.phase = Phase.CONNECTED
-        self._hub.watch_keep_alive(self)
+        self._hub.keep_alive.add(self)
         self.send(connack)
-        state.wake()
-        held, self._held = self._held, None
-        self._held_bytes = 0
-        if held is not None:
-            self._handle(held)
-            if self._held is None and self.ready:
-                self._outlet.resume_reading()
+        session.wake()
+        self._take_up()
 
     def refuse_connect(self, reason_code: int, text: str = "") -> None:
         code = reason_code if self.version == V5 else errors.V3_RETURN_CODES.get(reason_code, 3)
@@ -287,19 +309,19 @@ class Session(Link):
 
     def turn_away(self) -> None:
         """Let the client go without an answer to its CONNECT, or after one."""
-        self._hub.counters.connections_refused += 1
+        self._counters.connections_refused += 1
         self._close()
 
     def _disconnect(self, packet: Disconnect) -> None:
         properties = packet.properties
-        state = self.state
-        assert state is not None
+        session = self.session
+        assert session is not None
         if properties is not None and properties.session_expiry_interval is not None:
             wanted_s = min(properties.session_expiry_interval, self._hub.limits.max_session_expiry_s)
-            if state.expiry_s == 0 and wanted_s != 0:
+            if session.expiry_s == 0 and wanted_s != 0:
                 self.refuse(errors.PROTOCOL_ERROR, "a session expiry in DISCONNECT, after none in CONNECT")
                 return
-            state.expiry_s = wanted_s
+            session.expiry_s = wanted_s
         self._send_will = packet.reason_code == errors.DISCONNECT_WITH_WILL
         self._close()
 
@@ -346,12 +368,6 @@ class Session(Link):
         else:
             self.send(data)
 
-    def taken_over(self) -> None:
-        self.refuse(errors.SESSION_TAKEN_OVER, "")
-
-    def killed(self) -> None:
-        self.refuse(errors.ADMINISTRATIVE_ACTION, "")
-
     def shut_down(self) -> None:
         """The broker ends. The session stays as it is: when the broker is back, the connection was lost."""
         if self.phase is Phase.CONNECTED and self.version == V5:
@@ -362,7 +378,7 @@ class Session(Link):
         self._outlet.close()
 
     def keep_alive_expired(self) -> None:
-        self._hub.counters.keep_alive_timeouts += 1
+        self._counters.keep_alive_timeouts += 1
         self.refuse(errors.KEEP_ALIVE_TIMEOUT, "")
 
     def storage_failed(self) -> None:
@@ -383,11 +399,17 @@ class Session(Link):
         if self.phase is Phase.CLOSED:
             return
         self.phase = Phase.CLOSED
-        state, self.state = self.state, None
+        session, self.session = self.session, None
         self._held = None
         self._out = []
-        if state is not None and state.link is self:
-            self._hub.sessions.close(state, send_will=self._send_will)
+        if session is not None and session.link is self:
+            self._hub.sessions.close(session, send_will=self._send_will)
+
+    def congested(self) -> bool:
+        """Whether QoS 0 messages are to be dropped: the client does not take what it has been sent."""
+        if not self.paused:
+            return False
+        return self._outlet.unsent_bytes() > self._hub.limits.max_unsent_bytes or self._outlet.crowded()
 
     # -- publications from the client ----------------------------------------------------------------------------------
 
@@ -409,7 +431,9 @@ class Session(Link):
                 section = self._sections[qos] = header_section(qos=qos, retain=False, publisher=self.client_id)
         else:
             section = header_section(qos=qos, retain=False, publisher=self.client_id, topic=topic)
-        hub.publish(route, Run(topic, packet.payloads, qos, False, NO_PROPERTIES, None, self.client_id), section)
+        hub.publishing.publish(
+            route, Run(topic, packet.payloads, qos, False, NO_PROPERTIES, None, self.client_id), section
+        )
 
     def _admit_run(self, qos: int, packet_ids: list[int]) -> bool:
         """Count QoS 1 or 2 publications and arrange for their acknowledgement; False if each needs a look of its own."""
@@ -419,12 +443,12 @@ class Session(Link):
         if qos == 1:
             self._acknowledge(PUBACK, packet_ids)
         else:
-            state = self.state
-            assert state is not None
+            session = self.session
+            assert session is not None
             fresh = set(packet_ids)
-            if state.persistent or len(fresh) < count or not state.inbound.isdisjoint(fresh):
+            if session.persistent or len(fresh) < count or not session.inbound.isdisjoint(fresh):
                 return False
-            state.inbound |= fresh
+            session.inbound |= fresh
             self._acknowledge(PUBREC, packet_ids)
         self._unacknowledged += count
         return True
@@ -450,7 +474,7 @@ class Session(Link):
             return
         if qos and not self._admit(packet, qos):
             return
-        hub.publish(route, *self._publication(packet, route))
+        hub.publishing.publish(route, *self._publication(packet, route))
 
     def _publication(self, packet: Publish, route: Route) -> tuple[Run, bytes]:
         properties = packet.properties
@@ -471,7 +495,7 @@ class Session(Link):
         return run, section
 
     def _kept(self) -> bool:
-        return self.state is not None and self.state.persistent
+        return self.session is not None and self.session.persistent
 
     def _refuse_publication(self, packet: Publish, reason_code: int) -> None:
         """Tell the client that this will not be stored, in the one way that there is for it."""
@@ -486,8 +510,8 @@ class Session(Link):
 
     def _repeated(self, packet: Publish) -> bool:
         """Whether this QoS 2 publication was published when it came first [MQTT-4.3.3-10]; it is acknowledged again."""
-        assert self.state is not None
-        if packet.packet_id not in self.state.inbound:
+        assert self.session is not None
+        if packet.packet_id not in self.session.inbound:
             return False
         self._acknowledge(PUBREC, [packet.packet_id])
         return True
@@ -495,8 +519,8 @@ class Session(Link):
     def _admit(self, packet: Publish, qos: int) -> bool:
         """Count a QoS 1 or 2 publication and arrange for its acknowledgement; False if it is one too many."""
         packet_id = packet.packet_id
-        state = self.state
-        assert state is not None
+        session = self.session
+        assert session is not None
         self._unacknowledged += 1
         if self.version == V5 and self._unacknowledged > self._hub.limits.receive_maximum:
             self.refuse(errors.RECEIVE_MAXIMUM_EXCEEDED, "more unacknowledged publications than Receive Maximum")
@@ -504,21 +528,21 @@ class Session(Link):
         if qos == 1:
             self._acknowledge(PUBACK, [packet_id])
         else:
-            state.inbound.add(packet_id)
-            if state.persistent:
-                self._hub.inbound_changed(state)
+            session.inbound.add(packet_id)
+            if session.persistent:
+                self._hub.journal.inbound_changed(session)
             self._acknowledge(PUBREC, [packet_id])
         return True
 
     def _client_releases(self, packet_ids: list[int]) -> None:
         """PUBREL: the client will not send these publications again."""
-        state = self.state
-        assert state is not None
+        session = self.session
+        assert session is not None
         known = set(packet_ids)
-        if len(known) == len(packet_ids) and known <= state.inbound:
-            state.inbound -= known
-            if state.persistent:
-                self._hub.inbound_changed(state)
+        if len(known) == len(packet_ids) and known <= session.inbound:
+            session.inbound -= known
+            if session.persistent:
+                self._hub.journal.inbound_changed(session)
             self._acknowledge(PUBCOMP, packet_ids)
         elif len(packet_ids) > 1:
             for packet_id in packet_ids:
@@ -536,8 +560,8 @@ class Session(Link):
             self.refuse(errors.PROTOCOL_ERROR, str(wrong))
 
     def _settle(self, run: Acknowledgements) -> None:
-        state = self.state
-        assert state is not None
+        session = self.session
+        assert session is not None
         kind, packet_ids = run.kind, run.packet_ids
         if kind == PUBREL:
             self._client_releases(packet_ids)
@@ -546,24 +570,24 @@ class Session(Link):
             self._client_received(packet_ids)
             changed = True
         elif kind == PUBACK:
-            changed = state.window.acknowledged(packet_ids)
+            changed = session.window.acknowledged(packet_ids)
         else:
-            changed = state.window.completed(packet_ids)
-        if changed and state.persistent:
-            self._hub.flow_changed(state)
+            changed = session.window.completed(packet_ids)
+        if changed and session.persistent:
+            self._hub.journal.flow_changed(session)
 
     def _acknowledgement(self, packet: Acknowledgement) -> None:
         """One with a reason, or properties."""
         if isinstance(packet, PubRec) and packet.reason_code >= errors.UNSPECIFIED_ERROR:
-            state = self.state
-            assert state is not None
+            session = self.session
+            assert session is not None
             try:
-                changed = state.window.refused(packet.packet_id)
+                changed = session.window.refused(packet.packet_id)
             except WrongAcknowledgement as wrong:
                 self.refuse(errors.PROTOCOL_ERROR, str(wrong))
                 return
-            if changed and state.persistent:
-                self._hub.flow_changed(state)
+            if changed and session.persistent:
+                self._hub.journal.flow_changed(session)
             return
         kind = PUBCOMP
         if isinstance(packet, PubAck):
@@ -576,9 +600,9 @@ class Session(Link):
 
     def _client_received(self, packet_ids: list[int]) -> None:
         """PUBREC: the client has these publications, and is told that it may let go of their identifiers."""
-        state = self.state
-        assert state is not None
-        known = state.window.received(packet_ids)
+        session = self.session
+        assert session is not None
+        known = session.window.received(packet_ids)
         if known:
             self.send_releases(known)
         if len(known) < len(packet_ids):
@@ -590,8 +614,8 @@ class Session(Link):
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
     def _subscribe(self, packet: Subscribe) -> None:
-        state = self.state
-        assert state is not None
+        session = self.session
+        assert session is not None
         identifier = 0
         if packet.properties is not None and packet.properties.subscription_identifiers:
             identifier = packet.properties.subscription_identifiers[0]
@@ -601,19 +625,19 @@ class Session(Link):
         if self.fitting(SubAck(packet.packet_id, [0] * len(packet.subscriptions))) is None:
             self.refuse(errors.PACKET_TOO_LARGE, "the SUBACK is larger than the Maximum Packet Size")
             return
-        codes = [self._hub.sessions.subscribe(state, each, identifier) for each in packet.subscriptions]
+        codes = [self._hub.sessions.subscribe(session, each, identifier) for each in packet.subscriptions]
         if self.version != V5:
             codes = [min(code, errors.UNSPECIFIED_ERROR) for code in codes]
         self._answer_when_stored(encode(SubAck(packet.packet_id, codes), self.version))
         self._touch()
 
     def _unsubscribe(self, packet: Unsubscribe) -> None:
-        state = self.state
-        assert state is not None
+        session = self.session
+        assert session is not None
         if self.fitting(UnsubAck(packet.packet_id, [0] * len(packet.topic_filters))) is None:
             self.refuse(errors.PACKET_TOO_LARGE, "the UNSUBACK is larger than the Maximum Packet Size")
             return
-        found = [self._hub.sessions.unsubscribe(state, each) for each in packet.topic_filters]
+        found = [self._hub.sessions.unsubscribe(session, each) for each in packet.topic_filters]
         codes = [errors.SUCCESS if each else errors.NO_SUBSCRIPTION_EXISTED for each in found]
         self._answer_when_stored(encode(UnsubAck(packet.packet_id, codes), self.version))
 
@@ -634,4 +658,4 @@ class Session(Link):
             else:
                 self.storage_failed()
 
-        self._hub.after_stored(then)
+        self._agenda.after_stored(then)

@@ -9,24 +9,27 @@ as it does for any reader of committed records.
 The last offset of each topic name is known, as far as it was written since the start (`MAX_KNOWN_NAMES`): a session that comes
 back and whose filters match nothing written since its place need not read the log to find that out.
 
+An append of this broker that has no place yet (see `log.ticket`) is waited for, in the order of the appends: until then
+a wake may be its own, and is looked at when the last of them has its place.
+
 Records that are no publications (control batches, aborted transactions, batches that cannot be decoded) are left out by
 the reading (see `log.portions`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from trunkline.broker.messaging.mapping import filter_matches
 from trunkline.clock import Clock
 from trunkline.log.batch import BROKER_EPOCH, BatchHeader
-from trunkline.log.errors import LogError, OffsetOutOfRange
+from trunkline.log.errors import BatchTooLarge, LogError, OffsetOutOfRange
 from trunkline.log.portions import read_portion
 from trunkline.log.records import LightNewRecord, LightRecord, encode_records
 from trunkline.log.store import Durability, LogStore, TopicPartition
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Ticket
 from trunkline.protocols.mqtt.message import Message, topic_of, traits_of
 from trunkline.protocols.mqtt.run import Run
 
@@ -37,8 +40,8 @@ _RECORDS_PER_MATCH = 0.5  # a filter is matched against a name in the time in wh
 
 
 class Source:
-    __slots__ = ("_appending", "_changed", "_clock", "_last", "_last_from", "_store", "_undeliverable", "_undeliverable_to",
-                 "behind", "delivered_to", "tp")  # fmt: skip
+    __slots__ = ("_appending", "_changed", "_clock", "_last", "_last_from", "_placed_to", "_store", "_undeliverable",
+                 "_undeliverable_to", "_unplaced", "_woken", "behind", "delivered_to", "news", "open", "tp")  # fmt: skip
 
     def __init__(self, store: LogStore, clock: Clock, tp: TopicPartition, changed: Callable[[Source], None]) -> None:
         """`changed` is called when the source has fallen behind: someone must read it."""
@@ -46,10 +49,15 @@ class Source:
         self._clock = clock
         self.tp = tp
         self._changed = changed
+        self.open = True
         self._appending = False
+        self._unplaced: deque[tuple[Ticket, Callable[[], None]]] = deque()  # in the order of the appends
+        self._woken = False  # while some have no place
+        self.news = False  # whether something may have come since the last reading began
         bounds = store.bounds(tp)
         self.delivered_to = bounds.last_stable_offset
         self.behind = bounds.last_stable_offset < bounds.high_watermark
+        self._placed_to = bounds.high_watermark
         self._undeliverable = 0
         self._undeliverable_to = -1  # records up to here that are left out have been counted
         self._last: dict[str, int] = {}  # topic name -> offset of its last publication
@@ -57,12 +65,21 @@ class Source:
         store.watch(tp, self._wake, decodes=True)
 
     def close(self) -> None:
+        self.open = False
         self._store.unwatch(self.tp, self._wake)
 
     def _wake(self) -> None:
-        if not self._appending:
-            self.behind = True
-            self._changed(self)
+        if self._appending:
+            return
+        if self._unplaced and not self.behind:
+            self._woken = True
+        else:
+            self.fall_behind()
+
+    def fall_behind(self) -> None:
+        """There is something to be read before anything is offered from memory."""
+        self.behind = self.news = True
+        self._changed(self)
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -96,15 +113,44 @@ class Source:
 
     # -- append ------------------------------------------------------------------------------------------------------
 
-    def append(self, records: list[LightNewRecord], durability: Durability) -> tuple[int, asyncio.Future[Appended]]:
-        """Write the records as one batch, marked as the broker's own; returns the offset of the first, and the future."""
+    def append(self, records: list[LightNewRecord], durability: Durability) -> Ticket:
+        """Write the records as one batch, marked as the broker's own."""
         batch = encode_records(records, timestamp_ms=self._clock.wall_ms(), producer_epoch=BROKER_EPOCH)
+        info = self._store.topic(self.tp.topic)
+        if info is not None and len(batch) > info.config.max_message_bytes:
+            raise BatchTooLarge(
+                f"the batch has {len(batch)} bytes"
+            )  # at once, so that the order stays, whatever the store
         self._appending = True
         try:
-            future = self._store.append(self.tp, batch, durability)
+            ticket = self._store.append(self.tp, batch, durability)
         finally:
             self._appending = False
-        return self._store.bounds(self.tp).high_watermark - len(records), future
+        if ticket.place is not None:
+            self._placed_to = ticket.place.last_offset + 1
+        return ticket
+
+    @property
+    def awaits_places(self) -> bool:
+        """Whether something was appended that has no place yet."""
+        return bool(self._unplaced)
+
+    def when_placed(self, ticket: Ticket, call: Callable[[], None]) -> None:
+        """Call when the place is known, or it is known that there is none, of this append and of all before it."""
+        self._unplaced.append((ticket, call))
+        ticket.when_placed(self._place_known)
+
+    def _place_known(self, _: Ticket) -> None:
+        unplaced = self._unplaced
+        while unplaced and (unplaced[0][0].place is not None or unplaced[0][0].done()):
+            ticket, call = unplaced.popleft()
+            if ticket.place is not None:
+                self._placed_to = max(self._placed_to, ticket.place.last_offset + 1)
+            call()
+        if not unplaced and self._woken:
+            self._woken = False
+            if not self.behind and self._store.bounds(self.tp).high_watermark > self.delivered_to:
+                self.fall_behind()  # somebody else has appended, too
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -173,7 +219,8 @@ class Source:
             return [], self._store.bounds(self.tp).log_start_offset  # retention went past us, or the topic is a new one
 
     def end_offset(self) -> int:
-        return self._store.bounds(self.tp).high_watermark
+        """The end of what is known to be in the log: all that this broker has acknowledged is in front of it."""
+        return max(self._placed_to, self.delivered_to)
 
     async def read_at(self, offset: int, max_bytes: int) -> Message | None:
         """The publication at this offset, if it is still there."""
@@ -197,6 +244,6 @@ def run_of(record: LightRecord, source: Source, topic: str) -> Run:
         traits.properties,
         expires_ms,
         traits.publisher,
-        source,
+        source.tp,
         offset,
     )

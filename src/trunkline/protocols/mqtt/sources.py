@@ -15,23 +15,30 @@ from trunkline.broker.messaging.mapping import Mapped, Mapping
 from trunkline.log.errors import LogError, TopicExists
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.mqtt.message import Message
+from trunkline.protocols.mqtt.sessions.window import Inflight
 from trunkline.protocols.mqtt.source import Source
-from trunkline.protocols.mqtt.window import Inflight
 
 _TOPIC_SLACK_BYTES = 64 << 10  # a record is larger than its packet by its key, headers and framing
 
 
 class Sources:
-    def __init__(self, broker: BrokerCore, mapping: Mapping, max_packet_bytes: int) -> None:
+    def __init__(
+        self,
+        broker: BrokerCore,
+        mapping: Mapping,
+        max_packet_bytes: int,
+        changed: Callable[[Source], None],
+        dropped: Callable[[Source], None],
+    ) -> None:
+        """`changed` is told of a source that has to be read, `dropped` of one that is gone."""
         self._broker = broker
         self._mapping = mapping
         self._max_packet_bytes = max_packet_bytes
         self.all: list[Source] = []
-        self.reading: set[Source] = set()  # those that someone reads because they are behind
         self._topics: dict[str, list[Source]] = {}
         self._by_partition: dict[TopicPartition, Source] = {}
-        self.changed: Callable[[Source], None] = lambda source: None
-        self.dropped: Callable[[Source], None] = lambda source: None
+        self._changed = changed
+        self._dropped = dropped
 
     def discover(self) -> None:
         """Take up mapped topics that exist now, and partitions that were added to known ones."""
@@ -44,15 +51,12 @@ class Sources:
         sources = self._topics.setdefault(name, [])
         for number in range(len(sources), partitions):
             tp = TopicPartition(name, number)
-            source = Source(self._broker.store, self._broker.clock, tp, self._source_changed)
+            source = Source(self._broker.store, self._broker.clock, tp, self._changed)
             sources.append(source)
             self.all.append(source)
             self._by_partition[tp] = source
             if source.behind:
-                self.changed(source)
-
-    def _source_changed(self, source: Source) -> None:
-        self.changed(source)  # which is set after this object is made
+                self._changed(source)
 
     def find(self, mapped: Mapped) -> Source | None:
         """The partition for a key; None if the topic must be created first."""
@@ -80,7 +84,7 @@ class Sources:
             each.close()
             self.all.remove(each)
             self._by_partition.pop(each.tp, None)
-            self.dropped(each)
+            self._dropped(each)
 
     async def message_at(self, entry: Inflight, max_bytes: int) -> Message | None:
         """The publication that a window's entry refers to, if it is still in the log."""

@@ -7,14 +7,11 @@ uses, where there is one, so that dashboards find them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from trunkline.protocols.mqtt.hub import Hub
 from trunkline.protocols.mqtt.message import header_section
 from trunkline.protocols.mqtt.run import Run
 from trunkline.version import VERSION
-
-if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.hub import Hub
 
 _PREFIX = "$SYS/broker/"
 
@@ -39,14 +36,14 @@ class Statistics:
         hub = self._hub
         counters = hub.counters
         sessions = hub.sessions
-        connected = sum(1 for state in sessions.states.values() if state.link is not None)
+        connected = sum(1 for session in sessions.by_client.values() if session.link is not None)
         uptime_s = int((hub.clock.monotonic_ms() - self._started_ms) // 1000)
         return {
             "version": f"trunkline version {VERSION}",
             "uptime": f"{uptime_s} seconds",
             "clients/connected": connected,
-            "clients/disconnected": len(sessions.states) - connected,
-            "clients/total": len(sessions.states),
+            "clients/disconnected": len(sessions.by_client) - connected,
+            "clients/total": len(sessions.by_client),
             "clients/maximum": counters.connected_maximum,
             "clients/expired": counters.sessions_expired,
             "connections/count": counters.connections,
@@ -79,4 +76,4 @@ class Statistics:
             hub.retained.put(topic, payload, self._section, volatile=True)
             route = hub.routes.route(topic)
             if route.targets or route.groups:
-                hub.offer(route, Run(topic, [payload], 0))
+                hub.feed.offer(route, Run(topic, [payload], 0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trunkline.protocols.listener.session import Wire
-from trunkline.protocols.mqtt.session import Session
+from trunkline.protocols.mqtt.session import ClientConnection
 from trunkline.protocols.mqtt.websocket import GOING_AWAY, Opcode, WebSocket, frame_header
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class WebSocketSession:
         self._hub = hub
         self._wire = wire
         self._websocket = WebSocket(hub.limits.max_packet_bytes)
-        self._session = Session(hub, self, wire.host)
+        self._session = ClientConnection(hub, self, wire.host)
 
     # -- for the connection ----------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ class WebSocketSession:
 
     def read(self, data: memoryview) -> None:
         session, websocket = self._session, self._websocket
-        self._hub.read_begins()
+        self._hub.turn.hold()
         try:
             payloads = websocket.receive(bytes(data))
             output = websocket.take_output()
@@ -47,7 +47,7 @@ class WebSocketSession:
             if websocket.closed:
                 self._wire.close()
         finally:
-            self._hub.read_ends(in_packet=session.in_packet)
+            self._hub.turn.let_go(unfinished=session.in_packet)
 
     def pause_writing(self) -> None:
         self._session.pause_writing()

@@ -1,7 +1,7 @@
-"""The state of a session, which may outlive its connection: subscriptions, window, place in the log, will.
+"""The session of a client, which may outlive its connection: subscriptions, window, place in the log, will.
 
 A session whose expiry is 0 (a clean session, in the older versions) ends with its connection and is nowhere but here. Any
-other is also in `__sessions` (see `sessions`): whatever changed in a turn is written at the end of that turn, before what
+other is also in `__sessions` (see `registry`): whatever changed in a turn is written at the end of that turn, before what
 depends on it is sent:
 
 - a QoS 1 or 2 publication is sent to the client after its packet identifier, its place in the log and the session's own
@@ -17,21 +17,18 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
 
+from trunkline.log.store import TopicPartition
 from trunkline.protocols.mqtt.codec import NO_PROPERTIES, OutgoingPublish, encode_publishes, encode_run, publish_bytes
-from trunkline.protocols.mqtt.follower import Follower
+from trunkline.protocols.mqtt.link import Link
 from trunkline.protocols.mqtt.message import Message, with_extras
 from trunkline.protocols.mqtt.packets import V5, Will
-from trunkline.protocols.mqtt.subscription import Delivery, Subscription, Target, deliveries, matching
-from trunkline.protocols.mqtt.window import AWAIT_PUBCOMP, UNKEPT, Inflight, Window
-
-if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.hub import Hub
-    from trunkline.protocols.mqtt.run import Run
-    from trunkline.protocols.mqtt.session import Session
-    from trunkline.protocols.mqtt.share_group import ShareGroup
-    from trunkline.protocols.mqtt.source import Source
+from trunkline.protocols.mqtt.run import Run
+from trunkline.protocols.mqtt.sessions.commons import Commons
+from trunkline.protocols.mqtt.sessions.follower import Follower
+from trunkline.protocols.mqtt.sessions.share_group import ShareGroup
+from trunkline.protocols.mqtt.sessions.subscription import Delivery, Subscription, Target, deliveries, matching
+from trunkline.protocols.mqtt.sessions.window import AWAIT_PUBCOMP, UNKEPT, Inflight, Window
 
 logger = logging.getLogger(__name__)
 
@@ -42,19 +39,19 @@ _RESEND_READ_BYTES = 64 << 10
 Match = tuple[Delivery, Delivery | None]
 
 
-class SessionState(Follower):
+class Session(Follower):
     __slots__ = ("_matches", "_resend", "client_id", "created_ms", "disconnected_ms", "dropped", "expiry_s", "groups", "in_journal",
                  "inbound", "link", "retained", "subscriptions", "version", "waiting", "will",
                  "window")  # fmt: skip
 
-    def __init__(self, hub: Hub, client_id: str, version: int, expiry_s: int) -> None:
-        super().__init__(hub)
+    def __init__(self, commons: Commons, client_id: str, version: int, expiry_s: int) -> None:
+        super().__init__(commons)
         self.client_id = client_id
         self.version = version
         self.expiry_s = expiry_s
-        self.created_ms = hub.clock.wall_ms()
+        self.created_ms = commons.clock.wall_ms()
         self.disconnected_ms: int | None = None
-        self.link: Session | None = None
+        self.link: Link | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.window = Window(0)
         self.inbound: set[int] = set()  # packet identifiers of QoS 2 publications from the client, until PUBREL
@@ -73,7 +70,7 @@ class SessionState(Follower):
 
     # -- connection ----------------------------------------------------------------------------------------------------
 
-    def attach(self, link: Session, window_limit: int) -> None:
+    def attach(self, link: Link, window_limit: int) -> None:
         self.link = link
         self.version = link.version
         self.disconnected_ms = None
@@ -82,7 +79,7 @@ class SessionState(Follower):
         self._matches.clear()
         for subscription in self.subscriptions.values():
             if subscription.group is None:
-                self.hub.routes.add(subscription.filter, subscription)
+                self.commons.routes.add(subscription.filter, subscription)
         for group in self.groups:
             group.member_came()
 
@@ -90,14 +87,14 @@ class SessionState(Follower):
         """The connection is gone."""
         for subscription in self.subscriptions.values():
             if subscription.group is None:
-                self.hub.routes.remove(subscription.filter, subscription)
+                self.commons.routes.remove(subscription.filter, subscription)
         self.stop()
         self.link = None
         for group in self.groups:
             group.member_went()
         self.retained = None
         if self.waiting is not None:
-            self.hub.queued_bytes -= sum(len(message.payload) for message, _ in self.waiting)
+            self.commons.queued_bytes -= sum(len(message.payload) for message, _ in self.waiting)
             self.waiting = None
         self._matches.clear()
 
@@ -132,13 +129,13 @@ class SessionState(Follower):
                 link.sent_messages += len(run)
             return
         taken = 0
-        if self.live and not (link.paused and run.source is not None):
+        if self.live and not (link.paused and run.partition is not None):
             taken = self.give_run(run, how)
         if taken < len(run):
-            if run.source is None:
+            if run.partition is None:
                 self._keep(run.messages[taken:], how)
             elif self.live:
-                self.fall_behind(run.source, run.offset + taken)
+                self.fall_behind(run.partition, run.offset + taken)
 
     def give_run(self, run: Run, how: Delivery) -> int:
         """Send a run with QoS 1 or 2; returns how many were dealt with before the window was full."""
@@ -163,7 +160,7 @@ class SessionState(Follower):
         else:
             entries = [_entry(message, qos) for message in run.messages[:count]]
             window.entries.update(zip(packet_ids, entries, strict=True))
-            self.hub.flow_changed(self)
+            self.commons.journal.flow_changed(self)
         link.send(frames)
         link.sent_messages += count
         return count
@@ -189,11 +186,11 @@ class SessionState(Follower):
             if with_properties:
                 properties = message.properties
                 if how.identifiers or message.expires_ms is not None:
-                    left_s = self.hub.seconds_left(message)
+                    left_s = message.seconds_left(self.commons.clock)
                     if left_s == 0:
                         continue
                     properties = with_extras(properties, left_s, how.identifiers)
-            elif message.expires_ms is not None and self.hub.seconds_left(message) == 0:
+            elif message.expires_ms is not None and message.seconds_left(self.commons.clock) == 0:
                 continue
             if max_packet_bytes and (
                 publish_bytes(message.topic, message.payload, qos, properties, link.version, link.aliases)
@@ -213,10 +210,10 @@ class SessionState(Follower):
         if out:
             self._send(link, out)
         if assigned:
-            self.hub.flow_changed(self)
+            self.commons.journal.flow_changed(self)
         return taken
 
-    def _send(self, link: Session, out: list[OutgoingPublish]) -> None:
+    def _send(self, link: Link, out: list[OutgoingPublish]) -> None:
         """Send these; one that no packet can be made of, because of what is in its record, is dropped."""
         aliases = link.aliases
         known = 0 if aliases is None else len(aliases.known)
@@ -232,7 +229,7 @@ class SessionState(Follower):
             topic, _, _, _, _, packet_id, _ = out[0]
             if packet_id:
                 self.window.drop(packet_id)
-                self.hub.flow_changed(self)
+                self.commons.journal.flow_changed(self)
             self.drop(1)
             if self.dropped & (self.dropped - 1) == 0:  # so that nobody can fill the broker's log
                 logger.error("a message of %.100r cannot be sent to %r: %s", topic, self.client_id, error)
@@ -244,17 +241,17 @@ class SessionState(Follower):
         """Messages in no log, for which there is no room: they have to be kept here."""
         if self.waiting is None:
             self.waiting = deque()
-        hub, limits = self.hub, self.hub.limits
+        commons, limits = self.commons, self.commons.limits
         for kept, message in enumerate(messages):
-            if len(self.waiting) >= limits.max_queued_messages or hub.queued_bytes >= limits.max_queued_bytes:
+            if len(self.waiting) >= limits.max_queued_messages or commons.queued_bytes >= limits.max_queued_bytes:
                 self.drop(len(messages) - kept)
                 return
             self.waiting.append((message, how))
-            hub.queued_bytes += len(message.payload)
+            commons.queued_bytes += len(message.payload)
 
     def drop(self, count: int) -> None:
         self.dropped += count
-        self.hub.counters.dropped += count
+        self.commons.counters.dropped += count
 
     # -- what waits ----------------------------------------------------------------------------------------------------
 
@@ -271,7 +268,7 @@ class SessionState(Follower):
             self._give_retained()
         while self.waiting and not self._resend and not self.window.full() and not link.paused:
             message, how = self.waiting.popleft()
-            self.hub.queued_bytes -= len(message.payload)
+            self.commons.queued_bytes -= len(message.payload)
             self.give([message], how)
         if not self.live:
             self.wake()
@@ -287,7 +284,7 @@ class SessionState(Follower):
             portion = 0
             while queue and portion < 256 and not self.window.full():
                 name, how, own_too = queue.popleft()
-                message = self.hub.retained_message(name)
+                message = self.commons.retention.message(name)
                 if message is not None and (own_too or message.publisher != self.client_id):
                     self.give([message], how)
                     portion += 1
@@ -297,7 +294,7 @@ class SessionState(Follower):
         if not queue:
             self.retained = None
         elif not link.paused and not self.window.full():
-            self.hub.pump_again(link)
+            self.commons.agenda.pump_again(link)
 
     # -- behind --------------------------------------------------------------------------------------------------------
 
@@ -324,7 +321,7 @@ class SessionState(Follower):
                 if entry.state == AWAIT_PUBCOMP:
                     link.send_releases([packet_id])
                 else:
-                    message = entry.message or await self.hub.sources.message_at(entry, _RESEND_READ_BYTES)
+                    message = entry.message or await self.commons.sources.message_at(entry, _RESEND_READ_BYTES)
                     if self.link is not link:
                         return False
                     self._send_again(packet_id, entry.state, message)
@@ -337,12 +334,12 @@ class SessionState(Follower):
         assert link is not None
         if packet_id not in self.window.entries:
             return  # acknowledged in the meantime
-        left_s = None if message is None else self.hub.seconds_left(message)
+        left_s = None if message is None else message.seconds_left(self.commons.clock)
         if message is None or left_s == 0:
             self.window.drop(packet_id)  # retention or its expiry has taken it
-            self.hub.flow_changed(self)
+            self.commons.journal.flow_changed(self)
             return
-        how = self._match(message.topic, message.source, message.offset)
+        how = self._match(message.topic, message.partition, message.offset)
         delivery = how[0] if how is not None else Delivery(qos)
         properties = message.properties
         if delivery.identifiers or left_s is not None:
@@ -353,7 +350,7 @@ class SessionState(Follower):
         ):
             self.window.drop(packet_id)  # as if it had been delivered [MQTT-3.1.2-25]
             self.drop(1)
-            self.hub.flow_changed(self)
+            self.commons.journal.flow_changed(self)
             return
         retain = message.retain and delivery.retain_as_published
         again: OutgoingPublish = (message.topic, message.payload, qos, retain, True, packet_id, properties)
@@ -377,7 +374,7 @@ class SessionState(Follower):
         link = self.link
         if link is None or link.paused:
             return 0
-        match = self._match(run.topic, run.source, run.offset)
+        match = self._match(run.topic, run.partition, run.offset)
         if run.topic not in self._matches:  # a subscription begins at some offset: each needs a look of its own
             return self._take_each(run)
         how = None if match is None else match[1 if run.publisher == self.client_id else 0]
@@ -387,19 +384,19 @@ class SessionState(Follower):
 
     def _take_each(self, run: Run) -> int:
         for index, message in enumerate(run.messages):
-            match = self._match(message.topic, message.source, message.offset)
+            match = self._match(message.topic, message.partition, message.offset)
             how = None if match is None else match[1 if message.publisher == self.client_id else 0]
             if how is not None and message.qos and how.qos and self.give([message], how) == 0:
                 return index
         return len(run)
 
-    def _match(self, topic: str, source: Source | None, offset: int) -> Match | None:
+    def _match(self, topic: str, partition: TopicPartition | None, offset: int) -> Match | None:
         if topic in self._matches:
             return self._matches[topic]
         found = matching(self._own(), topic)
-        if any(each.since for each in found) and source is not None:
-            partition = str(source.tp)
-            found = [each for each in found if not each.since or offset >= each.since.get(partition, 0)]
+        if any(each.since for each in found) and partition is not None:
+            name = str(partition)
+            found = [each for each in found if not each.since or offset >= each.since.get(name, 0)]
             return deliveries(found) if found else None
         match = deliveries(found) if found else None
         self._remember(topic, match)
@@ -417,6 +414,6 @@ class SessionState(Follower):
 
 
 def _entry(message: Message, qos: int) -> Inflight:
-    if message.source is None:
+    if message.partition is None:
         return Inflight(qos, message=message)
-    return Inflight(qos, message.source.tp, message.offset)
+    return Inflight(qos, message.partition, message.offset)

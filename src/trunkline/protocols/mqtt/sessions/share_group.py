@@ -12,74 +12,88 @@ outlives its connection. QoS 0 messages are not kept while no member is connecte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from trunkline.broker.messaging.mapping import filter_matches
-from trunkline.protocols.mqtt.follower import Follower
+from trunkline.protocols.mqtt.link import Link
 from trunkline.protocols.mqtt.message import Message
-from trunkline.protocols.mqtt.subscription import SHARE_PREFIX, Delivery, Subscription, merge
+from trunkline.protocols.mqtt.run import Run
+from trunkline.protocols.mqtt.sessions.commons import Commons
+from trunkline.protocols.mqtt.sessions.follower import Follower
+from trunkline.protocols.mqtt.sessions.subscription import SHARE_PREFIX, Delivery, Subscription, merge
+from trunkline.protocols.mqtt.sessions.window import Window
 
-if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.hub import Hub
-    from trunkline.protocols.mqtt.run import Run
-    from trunkline.protocols.mqtt.state import SessionState
+
+class Member(Protocol):
+    """A session, as its groups know it."""
+
+    @property
+    def link(self) -> Link | None: ...
+
+    @property
+    def window(self) -> Window: ...
+
+    @property
+    def persistent(self) -> bool: ...
+
+    def give(self, messages: list[Message], how: Delivery) -> int: ...
 
 
 class ShareGroup(Follower):
     __slots__ = ("_levels", "_next", "connected", "filter", "in_journal", "members", "name")
 
-    def __init__(self, hub: Hub, share_name: str, topic_filter: str) -> None:
-        super().__init__(hub)
+    def __init__(self, commons: Commons, share_name: str, topic_filter: str) -> None:
+        super().__init__(commons)
         self.name = f"{SHARE_PREFIX}{share_name}/{topic_filter}"
         self.filter = topic_filter
         self._levels = topic_filter.split("/")
-        self.members: dict[SessionState, Delivery] = {}
-        self.connected: list[SessionState] = []
+        self.members: dict[Member, Delivery] = {}
+        self.connected: list[Member] = []
         self.in_journal = False
         self._next = 0
 
     @property
     def persistent(self) -> bool:
-        return any(state.persistent for state in self.members)
+        return any(session.persistent for session in self.members)
 
     # -- members -------------------------------------------------------------------------------------------------------
 
-    def join(self, subscription: Subscription) -> None:
+    def join(self, session: Member, subscription: Subscription) -> None:
         """Add a member, or change how it gets its messages."""
-        self.members[subscription.state] = merge([subscription])
+        self.members[session] = merge([subscription])
         self.member_came()
 
-    def leave(self, state: SessionState) -> None:
-        self.members.pop(state, None)
+    def leave(self, session: Member) -> None:
+        self.members.pop(session, None)
         self.member_went()
 
     def member_came(self) -> None:
         before = bool(self.connected)
-        self.connected = [state for state in self.members if state.link is not None]
+        self.connected = [session for session in self.members if session.link is not None]
         if self.connected and not before:
-            self.hub.routes.add(self.filter, self)
+            self.commons.routes.add(self.filter, self)
 
     def member_went(self) -> None:
         before = bool(self.connected)
-        self.connected = [state for state in self.members if state.link is not None]
+        self.connected = [session for session in self.members if session.link is not None]
         if before and not self.connected:
-            self.hub.routes.remove(self.filter, self)
+            self.commons.routes.remove(self.filter, self)
             self.stop()
-            self.hub.group_changed(self)
+            self.commons.journal.group_changed(self)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def deliver(self, run: Run) -> None:
-        if run.source is None or run.qos == 0:
+        if run.partition is None or run.qos == 0:
             self._divide(run.messages)  # what is in no log, or has QoS 0, is dropped when nobody has room
         elif self.live:
             taken = self._divide(run.messages)
             if taken < len(run):
-                self.fall_behind(run.source, run.offset + taken)
+                self.fall_behind(run.partition, run.offset + taken)
 
     def _divide(self, messages: list[Message]) -> int:
         """Give each message to one member; returns how many could be given."""
-        portions: dict[SessionState, list[Message]] = {}
+        portions: dict[Member, list[Message]] = {}
         taken = len(messages)
         for index, message in enumerate(messages):
             member = self._choose(message, portions)
@@ -92,10 +106,10 @@ class ShareGroup(Follower):
             delivery = self.members[member]
             member.give(portion, delivery)
         if portions:
-            self.hub.group_changed(self)
+            self.commons.journal.group_changed(self)
         return taken
 
-    def _choose(self, message: Message, portions: dict[SessionState, list[Message]]) -> SessionState | None:
+    def _choose(self, message: Message, portions: dict[Member, list[Message]]) -> Member | None:
         members = self.connected
         for step in range(len(members)):
             place = (self._next + step) % len(members)

@@ -1,6 +1,6 @@
 """A follower: someone who is to get everything that the sources hold, from some place on, in the order of each source.
 
-It is either live or behind. Live: each turn offers it what was just appended, from memory (`Hub`), and its place in every
+It is either live or behind. Live: each turn offers it what was just appended, from memory (see `feed`), and its place in every
 source is the source's `delivered_to`. Behind: its places are its own, and it reads the log until they have caught up, at
 which moment, without a pause in between, it is live again. So nothing is missed and nothing comes twice.
 
@@ -17,24 +17,21 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
-
-if TYPE_CHECKING:
-    from trunkline.protocols.mqtt.hub import Hub
-    from trunkline.protocols.mqtt.run import Run
-    from trunkline.protocols.mqtt.source import Source
+from trunkline.protocols.mqtt.run import Run
+from trunkline.protocols.mqtt.sessions.commons import Commons
+from trunkline.protocols.mqtt.source import Source
 
 logger = logging.getLogger(__name__)
 
 
 class Follower(ABC):
-    __slots__ = ("_following", "_places", "_read", "_read_from", "_task", "hub", "live")
+    __slots__ = ("_following", "_places", "_read", "_read_from", "_task", "commons", "live")
 
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
+    def __init__(self, commons: Commons) -> None:
+        self.commons = commons
         self.live = False
         self._places: dict[TopicPartition, int] = {}  # meaningful while behind
         self._read: list[Run] = []  # read from the log and not yet taken, all of one source
@@ -69,7 +66,7 @@ class Follower(ABC):
     def places(self) -> dict[TopicPartition, int]:
         """Up to where everything was dealt with, by partition."""
         if self.live:
-            return {source.tp: source.delivered_to for source in self.hub.sources.all}
+            return {source.tp: source.delivered_to for source in self.commons.sources.all}
         return self._places
 
     def restore(self, places: dict[TopicPartition, int]) -> None:
@@ -78,14 +75,14 @@ class Follower(ABC):
 
     def start_here(self) -> None:
         """Take only what comes from now on."""
-        self._places = {source.tp: source.delivered_to for source in self.hub.sources.all}
+        self._places = {source.tp: source.delivered_to for source in self.commons.sources.all}
         self._forget_read()
 
-    def fall_behind(self, source: Source | None = None, offset: int = 0) -> None:
-        """Called while live: from now on read the log, this source from this offset."""
-        self._places = {each.tp: each.delivered_to for each in self.hub.sources.all}
-        if source is not None:
-            self._places[source.tp] = offset
+    def fall_behind(self, partition: TopicPartition | None = None, offset: int = 0) -> None:
+        """Called while live: from now on read the log, this partition from this offset."""
+        self._places = {each.tp: each.delivered_to for each in self.commons.sources.all}
+        if partition is not None:
+            self._places[partition] = offset
         self.live = False
 
     def stop(self) -> None:
@@ -126,7 +123,7 @@ class Follower(ABC):
         if self._read or self.must_prepare():
             return False
         places = self._places
-        if any(places.get(source.tp, 0) < source.delivered_to for source in self.hub.sources.all):
+        if any(places.get(source.tp, 0) < source.delivered_to for source in self.commons.sources.all):
             return False
         self.live = True
         self.went_live()
@@ -155,7 +152,7 @@ class Follower(ABC):
 
     async def _read_all(self) -> bool:
         """Read and take what every source has; False when blocked meanwhile."""
-        for source in self.hub.sources.all:
+        for source in self.commons.sources.all:
             if self._read and self._read_from is not source:
                 continue
             while self._read or self._places.get(source.tp, 0) < source.delivered_to:
@@ -174,7 +171,7 @@ class Follower(ABC):
         if source.nothing_since(offset, self.filters()):
             self._places[source.tp] = source.delivered_to
             return
-        runs, following = await source.read(offset, self.hub.limits.catch_up_read_bytes, self.wants)
+        runs, following = await source.read(offset, self.commons.limits.catch_up_read_bytes, self.wants)
         if following == offset:
             following = source.delivered_to  # compaction left nothing here
         limit = source.delivered_to

@@ -20,26 +20,24 @@ Only sessions that outlive their connection are here, and those with a will, whi
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from trunkline.broker.keyed_state import KeyedState
 from trunkline.clock import Clock
 from trunkline.log.store import Durability, LogStore, TopicPartition
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Ticket
+from trunkline.protocols.mqtt.agenda import Agenda
 from trunkline.protocols.mqtt.codec import encode_properties
 from trunkline.protocols.mqtt.packets import Will
 from trunkline.protocols.mqtt.properties import IN_WILL, decode_properties
-from trunkline.protocols.mqtt.share_group import ShareGroup
-from trunkline.protocols.mqtt.state import SessionState
-from trunkline.protocols.mqtt.subscription import Subscription
+from trunkline.protocols.mqtt.sessions.subscription import Subscription
+from trunkline.protocols.mqtt.sessions.window import AWAIT_PUBCOMP, UNKEPT, Inflight, Window
 from trunkline.protocols.mqtt.values import ValueReader
-from trunkline.protocols.mqtt.window import AWAIT_PUBCOMP, UNKEPT, Inflight
 
 SESSIONS_TOPIC = "__sessions"
 _COUNT = struct.Struct(">H")
@@ -72,9 +70,65 @@ class StoredSession:
     known: bool = False  # whether there is a `session:` record
 
 
+class KeptSession(Protocol):
+    """A session, as far as it is written down."""
+
+    in_journal: bool  # whether there is a record of it
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def expiry_s(self) -> int: ...
+
+    @property
+    def created_ms(self) -> int: ...
+
+    @property
+    def disconnected_ms(self) -> int | None: ...
+
+    @property
+    def will(self) -> Will | None: ...
+
+    @property
+    def inbound(self) -> set[int]: ...
+
+    @property
+    def window(self) -> Window: ...
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
+
+    @property
+    def persistent(self) -> bool: ...
+
+    def places(self) -> Places: ...
+
+
+class KeptGroup(Protocol):
+    """A shared subscription's group, as far as it is written down."""
+
+    in_journal: bool
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def persistent(self) -> bool: ...
+
+    def places(self) -> Places: ...
+
+
 class SessionJournal:
-    def __init__(self, store: LogStore, clock: Clock) -> None:
+    def __init__(self, store: LogStore, clock: Clock, agenda: Agenda) -> None:
         self._state = KeyedState(store, clock, SESSIONS_TOPIC)
+        self._agenda = agenda
+        self._changed_flows: dict[KeptSession, None] = {}
+        self._changed_inbound: dict[KeptSession, None] = {}
+        self._changed_groups: dict[KeptGroup, None] = {}
         self._flows: set[str] = set()  # clients that have a `flow:` record
         self._inbound: set[str] = set()
 
@@ -117,27 +171,64 @@ class SessionJournal:
             self._flows.add(client_id)
             stored.places, stored.window = decode_flow(value)
 
+    # -- what has changed in a turn ------------------------------------------------------------------------------------
+
+    def flow_changed(self, session: KeptSession) -> None:
+        self._changed_flows[session] = None
+        if not self._agenda.scheduled:
+            self._agenda.schedule()
+
+    def inbound_changed(self, session: KeptSession) -> None:
+        """The packet identifiers of a kept session's QoS 2 publications changed: on disk before it is acknowledged."""
+        self._changed_inbound[session] = None
+        self._agenda.needs_disk = True
+
+    def group_changed(self, group: KeptGroup) -> None:
+        if group.persistent or group.in_journal:
+            self._changed_groups[group] = None
+            self._agenda.schedule()
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._changed_flows or self._changed_inbound or self._changed_groups)
+
+    @property
+    def inbound_is_changed(self) -> bool:
+        return bool(self._changed_inbound)
+
+    def put_changes(self) -> None:
+        for session in self._changed_flows:
+            self.put_flow(session)
+        for group in self._changed_groups:
+            self.put_group(group)
+        for session in self._changed_inbound:
+            if session.in_journal:
+                self.put_inbound(session)
+        self._changed_flows.clear()
+        self._changed_groups.clear()
+        self._changed_inbound.clear()
+
     # -- writing -------------------------------------------------------------------------------------------------------
 
     @property
     def dirty(self) -> bool:
         return self._state.dirty
 
-    def flush(self, durability: Durability) -> asyncio.Future[Appended]:
+    def flush(self, durability: Durability) -> Ticket:
         return self._state.flush(durability)
 
-    def put_session(self, state: SessionState) -> None:
-        state.in_journal = True
+    def put_session(self, session: KeptSession) -> None:
+        session.in_journal = True
         table = {
-            "version": state.version,
-            "expiry_s": state.expiry_s,
-            "created_ms": state.created_ms,
-            "disconnected_ms": state.disconnected_ms,
-            "will": _encode_will(state.will),
+            "version": session.version,
+            "expiry_s": session.expiry_s,
+            "created_ms": session.created_ms,
+            "disconnected_ms": session.disconnected_ms,
+            "will": _encode_will(session.will),
         }
-        self._state.put(b"session:" + state.client_id.encode(), json.dumps(table).encode())
+        self._state.put(b"session:" + session.client_id.encode(), json.dumps(table).encode())
 
-    def put_subscription(self, subscription: Subscription) -> None:
+    def put_subscription(self, client_id: str, subscription: Subscription) -> None:
         options = [
             subscription.qos,
             subscription.no_local,
@@ -146,29 +237,29 @@ class SessionJournal:
             subscription.identifier,
             subscription.since,
         ]
-        self._state.put(
-            _subscription_key(subscription.state.client_id, subscription.name), json.dumps(options).encode()
-        )
+        self._state.put(_subscription_key(client_id, subscription.name), json.dumps(options).encode())
 
     def remove_subscription(self, client_id: str, name: str) -> None:
         self._state.put(_subscription_key(client_id, name), None)
 
-    def put_inbound(self, state: SessionState) -> None:
-        self._inbound.add(state.client_id)
-        value = struct.pack(f">{len(state.inbound)}H", *sorted(state.inbound))
-        self._state.put(b"in:" + state.client_id.encode(), value)
+    def put_inbound(self, session: KeptSession) -> None:
+        self._inbound.add(session.client_id)
+        value = struct.pack(f">{len(session.inbound)}H", *sorted(session.inbound))
+        self._state.put(b"in:" + session.client_id.encode(), value)
 
     def put_seen(self, places: Places) -> None:
         self._state.put(b"seen:", encode_flow(places, {}) + _MARKED)
 
-    def put_flow(self, state: SessionState) -> None:
-        if state.in_journal and state.persistent:
-            self._flows.add(state.client_id)
-            self._state.put(b"flow:" + state.client_id.encode(), encode_flow(state.places(), state.window.entries))
+    def put_flow(self, session: KeptSession) -> None:
+        if session.in_journal and session.persistent:
+            self._flows.add(session.client_id)
+            self._state.put(
+                b"flow:" + session.client_id.encode(), encode_flow(session.places(), session.window.entries)
+            )
 
-    def remove_session(self, state: SessionState) -> None:
-        state.in_journal = False
-        self._remove(state.client_id, state.subscriptions)
+    def remove_session(self, session: KeptSession) -> None:
+        session.in_journal = False
+        self._remove(session.client_id, session.subscriptions)
 
     def _remove(self, client_id: str, subscriptions: Iterable[str]) -> None:
         for name in subscriptions:
@@ -182,7 +273,7 @@ class SessionJournal:
             self._state.put(b"in:" + raw, None)
         self._state.put(b"session:" + raw, None)
 
-    def put_group(self, group: ShareGroup) -> None:
+    def put_group(self, group: KeptGroup) -> None:
         """Its places, as long as a member's session is kept; else nothing."""
         key = b"share:" + group.name.encode()
         if group.persistent:

@@ -1,0 +1,112 @@
+"""Subscriptions: one filter of one session each, and how a session that several of them match gets its messages.
+
+A session that several of its filters match gets one copy, at the highest QoS among them, with all their identifiers
+[MQTT-3.3.4-2, MQTT-3.3.4-3]. A subscription with No Local does not count for what its own client publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple, Protocol
+
+from trunkline.broker.messaging.mapping import filter_matches
+from trunkline.protocols.mqtt.run import Run
+
+SHARE_PREFIX = "$share/"
+
+
+class Delivery(NamedTuple):
+    """How a session gets the messages of a topic."""
+
+    qos: int
+    retain_as_published: bool = False
+    identifiers: tuple[int, ...] = ()
+
+
+class Subscriber(Protocol):
+    """A session, as the routes know it."""
+
+    def deliver(self, run: Run, target: Target) -> None:
+        """Take a run of messages of one topic, as they are published."""
+
+
+class SharedAmong(Hashable, Protocol):
+    """A group of sessions, as the routes know it."""
+
+    def deliver(self, run: Run) -> None: ...
+
+
+class Target:
+    """A session that a topic reaches. `local` is how, if it is the publisher itself; None: not at all."""
+
+    __slots__ = ("delivery", "local", "session")
+
+    def __init__(self, session: Subscriber, delivery: Delivery, local: Delivery | None) -> None:
+        self.session = session
+        self.delivery = delivery
+        self.local = local
+
+
+class Subscription:
+    """One filter of one session. `filter` is without the `$share/<name>/` of a shared one; `name` is as given."""
+
+    __slots__ = ("filter", "group", "identifier", "levels", "name", "no_local", "qos", "retain_as_published", "retain_handling", "session", "since")  # fmt: skip
+
+    def __init__(
+        self,
+        session: Subscriber,
+        name: str,
+        qos: int,
+        *,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+        identifier: int = 0,
+    ) -> None:
+        self.session = session
+        self.name = name
+        self.group, self.filter = split_shared(name)
+        self.levels = tuple(self.filter.split("/"))
+        self.qos = qos
+        self.no_local = no_local
+        self.retain_as_published = retain_as_published
+        self.retain_handling = retain_handling
+        self.identifier = identifier
+        # Where the log's partitions ended when a session that was still behind subscribed: what is older is not meant.
+        self.since: dict[str, int] | None = None
+
+
+def split_shared(name: str) -> tuple[str | None, str]:
+    """The share name, if there is one, and the filter."""
+    if not name.startswith(SHARE_PREFIX):
+        return None, name
+    group, separator, topic_filter = name[len(SHARE_PREFIX) :].partition("/")
+    if not separator or not group or not topic_filter or "+" in group or "#" in group:
+        raise ValueError(f"{name!r} is not $share/<name>/<filter>")
+    return group, topic_filter
+
+
+def merge(subscriptions: list[Subscription]) -> Delivery:
+    if len(subscriptions) == 1:
+        only = subscriptions[0]
+        return Delivery(only.qos, only.retain_as_published, (only.identifier,) if only.identifier else ())
+    return Delivery(
+        max(each.qos for each in subscriptions),
+        any(each.retain_as_published for each in subscriptions),
+        tuple(dict.fromkeys(each.identifier for each in subscriptions if each.identifier)),
+    )
+
+
+def deliveries(subscriptions: list[Subscription]) -> tuple[Delivery, Delivery | None]:
+    """How the session gets what others publish, and what it publishes itself."""
+    delivery = merge(subscriptions)
+    if not any(each.no_local for each in subscriptions):
+        return delivery, delivery
+    others = [each for each in subscriptions if not each.no_local]
+    return delivery, merge(others) if others else None
+
+
+def matching(subscriptions: list[Subscription], topic: str) -> list[Subscription]:
+    """Those whose filter matches the name; for a session that reads the log alone. O(subscriptions)."""
+    levels = topic.split("/")
+    return [each for each in subscriptions if filter_matches(each.levels, levels)]
