@@ -18,13 +18,12 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Generic
 
-from trunkline.protocols.listener.connection import ServedConnection
+from trunkline.protocols.listener.connection import Home, ServedConnection
 from trunkline.protocols.listener.session import S
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from trunkline.protocols.listener.server import Server
     from trunkline.protocols.listener.session import MakeSession
 
 _BACKLOG = 4_096
@@ -37,7 +36,7 @@ _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 class Listener(Generic[S]):
     """Accepts connections on one address, as long as the server does not refuse them."""
 
-    def __init__(self, server: Server[S], make_session: MakeSession[S], tls: SSLContext | None = None) -> None:
+    def __init__(self, server: Home[S], make_session: MakeSession[S], tls: SSLContext | None = None) -> None:
         self._server = server
         self._broker = server.broker
         self._make_session = make_session

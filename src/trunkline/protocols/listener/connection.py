@@ -23,13 +23,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, Protocol
 
 from trunkline.protocols.listener.session import Buffer, MakeSession, S
 
 if TYPE_CHECKING:
     from trunkline.broker.core import BrokerCore
-    from trunkline.protocols.listener.server import Server
 
 _JOIN_BYTES = 32 * 1024  # below this, one copy is cheaper than one more system call
 _LINGER_S = 2.0
@@ -37,11 +36,30 @@ _TLS_LINGER_S = 0.25
 _MAX_LINGERS = 8
 
 
+class Home(Protocol[S]):
+    """What connections and listeners ask of the server that they belong to."""
+
+    broker: BrokerCore
+    holding: str  # what a connection is called in complaints
+    high_water_bytes: int
+    scratch: memoryview
+    arriving: int
+    refused: int
+
+    def add(self, connection: ServedConnection[S]) -> None: ...
+
+    def remove(self, connection: ServedConnection[S]) -> None: ...
+
+    def failed(self, connection: ServedConnection[S], error: Exception) -> None: ...
+
+    def refusal(self) -> str: ...
+
+
 class ServedConnection(asyncio.BufferedProtocol, Generic[S]):
     __slots__ = ("_closing", "_heard", "_held_bytes", "_into", "_lingering", "_make_session", "_server", "_transport", "_unsent",
                  "host", "session")  # fmt: skip
 
-    def __init__(self, server: Server[S], make_session: MakeSession[S]) -> None:
+    def __init__(self, server: Home[S], make_session: MakeSession[S]) -> None:
         self._server = server
         self._make_session = make_session
         self._transport: asyncio.Transport | None = None
