@@ -211,6 +211,19 @@ def test_a_protocol_is_a_codec_a_session_a_small_server_and_a_page(protocol: Pat
     assert len((protocol / "server.py").read_text().splitlines()) <= MAX_SERVER_LINES
 
 
+def test_gossip_and_membership_know_nothing_but_the_machine_and_each_other() -> None:
+    allowed = ("trunkline.overlay.machine", "trunkline.overlay.gossip", "trunkline.overlay.membership")
+    for path in [*modules_of("overlay/gossip"), *modules_of("overlay/membership")]:
+        for name in imports_of(path) - COMMON:
+            assert name.startswith(allowed), f"{path.relative_to(SOURCE)} imports {name}"
+
+
+def test_the_overlay_runs_without_sockets_threads_and_time_of_its_own() -> None:
+    for path in [*modules_of("overlay/gossip"), *modules_of("overlay/membership")]:
+        names = {n.name for node in ast.walk(parsed(path)) if isinstance(node, ast.Import) for n in node.names}
+        assert not names & {"socket", "asyncio", "threading", "time", "random"}, path
+
+
 def test_every_folder_has_its_line_in_the_architecture_page() -> None:
     page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
     for folder in (path for path in SOURCE.rglob("*") if path.is_dir() and path.name != "__pycache__"):

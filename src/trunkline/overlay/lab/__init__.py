@@ -1,0 +1,1 @@
+"""The laboratory: published figures of gossip and membership, reproduced by simulation on Spark."""
