@@ -17,6 +17,7 @@ from trunkline.overlay.membership.news import News, transmissions
 from trunkline.overlay.membership.swim import (
     MAX_NEWS,
     Ack,
+    Gossip,
     Join,
     Message,
     Ping,
@@ -163,7 +164,7 @@ def test_loss_accuses_as_often_as_published_and_suspicion_acquits() -> None:
     patient = Group(size, 10, Settings(indirect=2), loss)
     patient.run(60)
     dead = sum(change.state is State.DEAD for node in patient.nodes.values() for change in node.changes())
-    assert dead <= 0.05 * expected * size
+    assert dead <= 0.002 * expected * size  # of all that could have believed it
 
 
 @pytest.mark.slow
@@ -213,9 +214,10 @@ def test_of_two_pieces_of_news_at_most_one_overrides_the_other(one: Update, othe
 
 
 messages = st.one_of(
-    st.builds(Ping, st.integers(), st.lists(updates, max_size=12).map(tuple)),
-    st.builds(PingRequest, st.integers(), st.text(max_size=300), st.lists(updates, max_size=12).map(tuple)),
-    st.builds(Ack, st.integers(), st.lists(updates, max_size=12).map(tuple)),
+    st.builds(Ping, st.integers(), st.lists(updates, max_size=40).map(tuple)),
+    st.builds(PingRequest, st.integers(), st.text(max_size=300), st.lists(updates, max_size=40).map(tuple)),
+    st.builds(Ack, st.integers(), st.lists(updates, max_size=40).map(tuple)),
+    st.builds(Gossip, st.lists(updates, max_size=40).map(tuple)),
     st.builds(Join, st.integers(), st.integers()),
     st.builds(Roster, st.lists(updates, max_size=80).map(tuple), st.integers(), st.integers()),
 )
@@ -231,7 +233,7 @@ def test_no_message_makes_a_member_fail_or_amplify(heard: list[tuple[Peer, Messa
         assert len(sends) <= 1
         clock.advance(300)
         for send in [*sends, *node.wake()]:
-            assert len(getattr(send.message, "news", ())) <= 64
+            assert len(getattr(send.message, "news", ())) <= MAX_NEWS
     assert len(node.members()) <= 4
     assert len(node._relayed) <= 3
 

@@ -8,8 +8,11 @@ Das, Gupta, Motivala, "SWIM: Scalable Weakly-consistent Infection-style Process 
     + suspicion time       it did not refute: dead, and everybody is told
 
 Rules:
-1. Load per member and period is constant: one ping, at most k indirect ones, whatever the size of the group.
-2. A member that hears that it is suspected or dead raises its incarnation and says that it is alive.
+1. Load per member and period is constant: one ping, at most k indirect ones, whatever the size of the group. While there is
+   news, a few messages that carry nothing else are added (memberlist does so): on the probes alone, a refutation often
+   comes too late on a lossy network.
+2. A member that hears that it is suspected or dead raises its incarnation and says that it is alive. Others say so too to
+   whoever has missed it.
 3. An ack counts only with the number of a probe that is under way, and only from the one who was asked. News of the sender
    in a message is news like any other: nobody is believed to be alive because a message came.
 4. A member that is first heard of is told what this node knows in pages (`Roster`), at its request (`Join`).
@@ -36,8 +39,9 @@ from trunkline.overlay.machine import Peer, Send
 from trunkline.overlay.membership.members import MAX_INCARNATION, Members, State, Update
 from trunkline.overlay.membership.news import News
 
-MAX_NEWS = 8
-MAX_ROSTER = 64
+MAX_NEWS = 32
+"""Pieces of news in a message: about as many as fit into a datagram."""
+MAX_ROSTER = 32
 MAX_PEER_CHARACTERS = 255
 _KNOCK = 0.1
 """In which part of the periods one of the dead is knocked at."""
@@ -58,6 +62,9 @@ class Settings:
     indirect: int = 3
     suspicion_factor: float = 4.0
     """A suspect has factor · log10(N + 1) periods, at least factor of them, to refute; 0: it is dead at once."""
+    gossip_ms: float = 200.0
+    gossip_fanout: int = 3
+    """While there is news, it is also sent to so many random members each gossip_ms; 0: it only rides on probes."""
     probing: Probing = Probing.SHUFFLED
     max_members: int = 10_000
     max_relayed: int = 1_000
@@ -65,6 +72,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 < self.timeout_ms < self.period_ms:
             raise ValueError("the time-out of a ping is shorter than the period")
+        if self.gossip_ms <= 0 or self.gossip_fanout < 0:
+            raise ValueError("gossip has an interval, and goes to some or none")
         if self.indirect < 0 or self.suspicion_factor < 0 or self.max_members < 1 or self.max_relayed < 1:
             raise ValueError("counts and factors are not negative")
 
@@ -88,6 +97,10 @@ class Ack(NamedTuple):
     news: tuple[Update, ...] = ()
 
 
+class Gossip(NamedTuple):
+    news: tuple[Update, ...]
+
+
 class Join(NamedTuple):
     incarnation: int
     start: int = 0
@@ -100,11 +113,11 @@ class Roster(NamedTuple):
     total: int
 
 
-Message: TypeAlias = Ping | PingRequest | Ack | Join | Roster
+Message: TypeAlias = Ping | PingRequest | Ack | Gossip | Join | Roster
 
 
 class _Due(NamedTuple):
-    what: str  # period, timeout, suspicion, relayed
+    what: str  # period, timeout, gossip, suspicion, relayed
     key: Peer = ""
 
 
@@ -189,6 +202,8 @@ class Swim:
                 sends += self._begin_period()
             elif due.what == "timeout":
                 sends += self._probe_indirectly()
+            elif due.what == "gossip":
+                sends += self._gossip()
             elif due.what == "suspicion":
                 self._declare_dead(due.key)
             else:
@@ -211,6 +226,8 @@ class Swim:
             return self._relay(sender, message)
         if isinstance(message, Ack):
             return self._acknowledge(sender, message)
+        if isinstance(message, Gossip):
+            return []
         following = message.start + len(message.news)
         return [Send(sender, Join(self.incarnation, following))] if message.news and following < message.total else []
 
@@ -307,7 +324,7 @@ class Swim:
         if update.member == self.own:
             self._hear_of_self(update)
         elif self._members.take(update):
-            self._news.add(update)
+            self._tell(update)
             self._changes.append(update)
             if update.state is State.SUSPECT:
                 after_ms = self._settings.suspicion_ms(len(self._members) + 1)
@@ -317,13 +334,35 @@ class Swim:
                     self._declare_dead(update.member)
             else:
                 self._due.cancel(_Due("suspicion", update.member))
+        else:
+            self._contradict(update)
+
+    def _contradict(self, update: Update) -> None:
+        """Whoever still says that somebody is suspect or dead who has refuted it has missed that: say it again."""
+        believed = self._members.get(update.member)
+        if believed is not None and update.state > State.ALIVE and update.incarnation < believed.incarnation:
+            self._tell(believed)
 
     def _hear_of_self(self, update: Update) -> None:
         if update.state is State.ALIVE and update.incarnation <= self.incarnation:
             return
-        if update.incarnation >= self.incarnation:
-            self.incarnation = update.incarnation + 1
-            self._news.add(Update(self.own, State.ALIVE, self.incarnation))
+        self.incarnation = max(self.incarnation, update.incarnation + 1)
+        self._tell(Update(self.own, State.ALIVE, self.incarnation))
+
+    # -- telling the others
+
+    def _tell(self, update: Update) -> None:
+        self._news.add(update)
+        if self._settings.gossip_fanout and _Due("gossip") not in self._due:
+            self._due.set(_Due("gossip"), self._clock.monotonic_ms() + self._settings.gossip_ms)
+
+    def _gossip(self) -> list[Send[Message]]:
+        if not len(self._news):
+            return []
+        self._due.set(_Due("gossip"), self._clock.monotonic_ms() + self._settings.gossip_ms)
+        peers = list(self._members)
+        chosen = self._random.sample(peers, min(len(peers), self._settings.gossip_fanout))
+        return [Send(peer, Gossip(news)) for peer in chosen if (news := self._take_news())]
 
     # -- joining
 
