@@ -36,6 +36,7 @@ _COMMANDS = {
     "session": _Entry("trunkline.cli.session", "session", "List, show and end MQTT sessions."),
     "retained": _Entry("trunkline.cli.retained", "retained", "List and clear retained MQTT messages."),
     "pipeline": _Entry("trunkline.cli.pipeline", "pipeline", "Run data pipelines on Spark."),
+    "lab": _Entry("trunkline.cli.lab", "lab", "Simulate gossip and membership, beside published figures."),
     "log": _Entry("trunkline.cli.log", "log", "Look into segment files."),
     "config": _Entry("trunkline.cli.config", "config", "Show settings and where each comes from."),
     "bench": _Entry("trunkline.bench.cli", "bench", "Measure a broker, also against Apache Kafka."),

@@ -1,0 +1,1 @@
+"""The experiments, one subject a module, and the list of them."""
