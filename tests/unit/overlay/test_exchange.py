@@ -19,6 +19,7 @@ class Telling:
 
     def __init__(self, max_legs: int, peer: Peer | None = "other") -> None:
         self.max_legs = max_legs
+        self.max_open = 2
         self.peer = peer
         self.processed: list[tuple[int, int | None]] = []
 
@@ -77,6 +78,17 @@ def test_only_the_peer_that_was_asked_can_answer_and_only_once() -> None:
     node.receive("other", answer)
     assert protocol.processed == [(7, 1)]
     assert node.dropped == 3
+
+
+def test_an_answer_may_come_after_the_next_exchange_has_begun_but_not_after_too_many() -> None:
+    protocol = Telling(2)
+    node = exchanger(protocol)
+    first, second, third = (node.begin()[0].message.exchange for _ in range(3))
+    node.receive("other", Leg(first, 2, 5))
+    assert not protocol.processed
+    node.receive("other", Leg(second, 2, 6))
+    node.receive("other", Leg(third, 2, 7))
+    assert protocol.processed == [(6, 1), (7, 1)]
 
 
 @given(st.integers(), st.integers(), st.integers())

@@ -9,7 +9,7 @@ and each moves half-way towards the other. The sum stays, the variance shrinks b
 
 A node may take part in another exchange while it waits for an answer. So the one who began moves by half the difference
 of what it *sent* and what it heard, which is what the other moved by: the sum is kept whatever overlaps. A lost answer
-does change the sum. That is why there are epochs: with a new one everybody starts again from its own value, and an
+does change the sum, and so does one that comes after the next two exchanges have begun. That is why there are epochs: with a new one everybody starts again from its own value, and an
 exchange between two epochs brings the older node up to the newer one.
 """
 
@@ -35,6 +35,7 @@ class Averaging:
     """The four functions of one node. `own` tells its value whenever an epoch begins."""
 
     max_legs = 2
+    max_open = 2
 
     def __init__(self, peers: Sequence[Peer], own: Callable[[], float]) -> None:
         self._peers = peers

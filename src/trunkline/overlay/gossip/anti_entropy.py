@@ -49,6 +49,7 @@ class AntiEntropy:
     """The four functions of one node."""
 
     max_legs = 3
+    max_open = 16
 
     def __init__(self, replica: Replica, peers: Sequence[Peer], direction: Direction = Direction.PUSH_PULL) -> None:
         self.replica = replica

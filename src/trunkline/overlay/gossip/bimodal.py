@@ -49,6 +49,7 @@ class BimodalMulticast:
     """The four functions of one node, and `accept` for what the multicast brings."""
 
     max_legs = 3
+    max_open = 16
 
     def __init__(
         self,

@@ -8,8 +8,9 @@
 
 Rules:
 1. What is answered is chosen before what was heard is processed. So both sides of an averaging see each other's old value.
-2. A node has one exchange of its own open at a time. An answer that belongs to no open exchange, or that comes from
-   another peer than was asked, is dropped and counted: nobody can push an answer onto a node that did not ask.
+2. Of its own exchanges a node keeps the last `max_open` open, so that an answer may take longer than a period. An answer that
+   belongs to none of them, or that comes from another peer than was asked, is dropped and counted: nobody can push an
+   answer onto a node that did not ask.
 3. Legs alternate between the two and are bounded. The answering side keeps nothing per exchange: a flood of first legs
    costs an answer each and no memory.
 """
@@ -32,6 +33,11 @@ class Gossip(Protocol[D]):
     @property
     def max_legs(self) -> int:
         """How many messages an exchange has at most."""
+        ...
+
+    @property
+    def max_open(self) -> int:
+        """How many exchanges may wait for an answer; with one more, the oldest is given up."""
         ...
 
     def select_peer(self, random: Random) -> Peer | None:
@@ -60,7 +66,6 @@ class Leg(NamedTuple, Generic[D]):
 
 
 class _Open(NamedTuple, Generic[D]):
-    exchange: int
     peer: Peer
     sent: D
 
@@ -80,7 +85,7 @@ class Exchanger(Generic[D]):
         self._clock = clock
         self._random = random
         self._interval_ms = interval_ms
-        self._open: _Open[D] | None = None
+        self._open: dict[int, _Open[D]] = {}  # by the exchange's number, the oldest first
         self._exchange = random.getrandbits(32)  # a node that starts again does not take answers to its former self
         self._next_ms = clock.monotonic_ms() + interval_ms(random)
         self.dropped = 0
@@ -97,8 +102,7 @@ class Exchanger(Generic[D]):
         return self.begin()
 
     def begin(self) -> list[Send[Leg[D]]]:
-        """Begin an exchange at once, whatever the time; what was open before is given up."""
-        self._open = None
+        """Begin an exchange at once, whatever the time."""
         peer = self.protocol.select_peer(self._random)
         if peer is None:
             return []
@@ -106,16 +110,19 @@ class Exchanger(Generic[D]):
         if data is None:
             return []
         self._exchange += 1
-        self._open = _Open(self._exchange, peer, data)
+        self._open[self._exchange] = _Open(peer, data)
+        if len(self._open) > self.protocol.max_open:
+            del self._open[next(iter(self._open))]
         return [Send(peer, Leg(self._exchange, 1, data))]
 
     def receive(self, sender: Peer, message: Leg[D]) -> list[Send[Leg[D]]]:
         answers = message.number % 2 == 0
-        is_open = self._open is not None and self._open.peer == sender and self._open.exchange == message.exchange
-        if not 1 <= message.number <= self.protocol.max_legs or (answers and not is_open):
+        opened = self._open.get(message.exchange) if answers else None
+        known = opened is not None and opened.peer == sender
+        if not 1 <= message.number <= self.protocol.max_legs or (answers and not known):
             self.dropped += 1
             return []
-        sent = self._open.sent if answers and self._open is not None else None
+        sent = None if opened is None else opened.sent
         heard = self.protocol.select_to_keep(sender, message.data)
         if heard is None:
             self.dropped += 1
@@ -123,7 +130,9 @@ class Exchanger(Generic[D]):
         reply = self.protocol.select_to_send(sender, heard) if message.number < self.protocol.max_legs else None
         if answers:
             # One answer to each leg: a second one would be processed against the same `sent`.
-            self._open = None if reply is None else _Open(message.exchange, sender, reply)
+            del self._open[message.exchange]
+            if reply is not None and message.number + 2 <= self.protocol.max_legs:
+                self._open[message.exchange] = _Open(sender, reply)
         self.protocol.process_data(sender, heard, sent)
         return [] if reply is None else [Send(sender, Leg(message.exchange, message.number + 1, reply))]
 

@@ -51,6 +51,7 @@ class RumorMongering:
     """The four functions of one node."""
 
     max_legs = 2
+    max_open = 16
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ class PeerSampling:
     """The four functions of one node."""
 
     max_legs = 2
+    max_open = 1
 
     def __init__(
         self, own: Peer, known: Iterable[Peer], random: Random, *, size: int = 30, heal: int = 1, swap: int = 14
