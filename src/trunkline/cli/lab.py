@@ -67,6 +67,7 @@ class Wish:
     pictures: Path | None
     format: str
     as_json: bool
+    as_markdown: bool
     strict: bool
 
 
@@ -97,6 +98,7 @@ def _wishing(function: Callable[..., None]) -> Callable[..., None]:
     @click.option("--format", "format_", type=click.Choice(["png", "svg"]), default="png", show_default=True)
     @click.option("--strict", is_flag=True, help="Exit with 1 if a published figure is not within its interval.")
     @json_option
+    @click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables as Markdown.")
     @functools.wraps(function)
     def command(
         *args: object,
@@ -109,10 +111,11 @@ def _wishing(function: Callable[..., None]) -> Callable[..., None]:
         format_: str,
         strict: bool,
         as_json: bool,
+        as_markdown: bool,
         **kwargs: object,
     ) -> None:
         scale = Scale(seeds or (MIN_SEEDS if quick else FULL_SEEDS), seeds or MIN_SEEDS, quick, nodes)
-        function(*args, wish=Wish(scale, seed, master, pictures, format_, as_json, strict), **kwargs)
+        function(*args, wish=Wish(scale, seed, master, pictures, format_, as_json, as_markdown, strict), **kwargs)
 
     return command
 
@@ -169,16 +172,20 @@ def _run(experiments: Sequence[Experiment], wish: Wish) -> None:
     if wish.as_json:
         print_json([report.as_json(judgement) for judgement in judgements])
     else:
-        _print(experiments, judgements)
+        _print(experiments, judgements, as_markdown=wish.as_markdown)
     if wish.strict and any(judgement.within is False for judgement in judgements):
         raise click.exceptions.Exit(1)
 
 
-def _print(experiments: Sequence[Experiment], judgements: Sequence[Judgement]) -> None:
+def _print(experiments: Sequence[Experiment], judgements: Sequence[Judgement], *, as_markdown: bool) -> None:
     for experiment in experiments:
         own = [judgement for judgement in judgements if judgement.experiment == experiment.name]
-        click.echo(f"\n{experiment.title}\n{experiment.source}; {_seeds(own)} seeds\n")
-        print_table(report.COLUMNS, [report.row(judgement) for judgement in own])
+        title = f"### {experiment.title}\n" if as_markdown else experiment.title
+        click.echo(f"\n{title}\n{experiment.source}; {_seeds(own)} seeds\n")
+        if as_markdown:
+            click.echo(report.markdown(own))
+        else:
+            print_table(report.COLUMNS, [report.row(judgement) for judgement in own])
         for assumption in report.assumptions(own):
             click.echo(f"* {assumption}")
     compared = [judgement for judgement in judgements if judgement.within is not None]

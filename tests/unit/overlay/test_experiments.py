@@ -92,6 +92,11 @@ def test_a_figure_is_judged_by_the_mean_or_by_single_runs() -> None:
     assert judged(0.0, values).deviation is None
 
 
+def test_a_table_for_a_document_has_a_line_for_each_figure() -> None:
+    lines = report.markdown([judged(10.2, [9.0, 11.0] * 50), judged(None, [1.0, 1.0])]).splitlines()
+    assert lines[2:] == ["| case | 10.2 | 10 | -2.0% | 9.698 to 10.3 | yes |", "| case | – | 1 | – | 1 to 1 | – |"]
+
+
 def test_a_size_of_ones_own_has_no_published_ranges_of_another() -> None:
     rounds = [
         figure

@@ -43,6 +43,13 @@ def row(judgement: Judgement) -> Row:
     )
 
 
+def markdown(judgements: Sequence[Judgement]) -> str:
+    """The table for a document."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|---|--:|--:|--:|:-:|:-:|"]
+    lines += ["| " + " | ".join(cell or "–" for cell in row(judgement)) + " |" for judgement in judgements]
+    return "\n".join(lines)
+
+
 def assumptions(judgements: Sequence[Judgement]) -> list[str]:
     """Each once, in the order of the cases."""
     return list(dict.fromkeys(judgement.figure.assumption for judgement in judgements if judgement.figure.assumption))
