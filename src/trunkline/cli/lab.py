@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -229,6 +230,7 @@ def _spark(wish: Wish) -> Iterator[SparkSession]:
         except PySparkException as error:
             raise CommandError(f"Spark does not start on {wish.master}: {log.first_complaint() or error}") from error
         session.sparkContext.setLogLevel("ERROR")
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own talks to Spark within any call to it
         try:
             yield session
         finally:

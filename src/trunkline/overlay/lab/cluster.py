@@ -6,6 +6,7 @@ partition gets long and short ones, and come back with their places.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -41,15 +42,21 @@ def run_on_spark(session: SparkSession, tasks: Sequence[Task], done: Callable[[f
 
     from pyspark import InheritableThread
 
-    thread = InheritableThread(target=collect, name=group)
-    thread.start()
+    finished = _Finished(session, group)
+    collecting = InheritableThread(target=collect, name=group)
+    collecting.start()
+    finished.start()
     try:
-        while thread.is_alive():
-            thread.join(_POLL_S)
-            done(_finished(session, group) / partitions)
+        # Only waiting here: a Ctrl-C in the middle of a call to Spark would break the connection to it.
+        while collecting.is_alive():
+            collecting.join(_POLL_S)
+            done(finished.partitions / partitions)
     except BaseException:
         context.cancelJobGroup(group)
         raise
+    finally:
+        finished.end()
+    done(1.0)
     if failures:
         raise failures[0]
     return [outcome for _, outcome in sorted(found, key=lambda placed: placed[0])]
@@ -61,15 +68,28 @@ def _simulate_all(partition: Iterable[Sequence[tuple[int, Task]]]) -> Iterator[t
             yield place, simulate(task)
 
 
-def _finished(session: SparkSession, group: str) -> int:
-    tracker = session.sparkContext.statusTracker()
-    finished = 0
-    for job in tracker.getJobIdsForGroup(group):
-        info = tracker.getJobInfo(job)
-        for stage in info.stageIds if info else ():
-            stage_info = tracker.getStageInfo(stage)
-            finished += stage_info.numCompletedTasks if stage_info else 0
-    return finished
+class _Finished(threading.Thread):
+    """Asks Spark, now and then, how many partitions of a job are done."""
+
+    def __init__(self, session: SparkSession, group: str) -> None:
+        super().__init__(name=f"{group}-progress", daemon=True)
+        self.partitions = 0
+        self._tracker = session.sparkContext.statusTracker()
+        self._group = group
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(_POLL_S):
+            self.partitions = max(self.partitions, self._ask())
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+    def _ask(self) -> int:
+        jobs = [self._tracker.getJobInfo(job) for job in self._tracker.getJobIdsForGroup(self._group)]
+        stages = [self._tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+        return sum(stage.numCompletedTasks for stage in stages if stage)
 
 
 def run_here(tasks: Sequence[Task]) -> list[Outcome]:
