@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from trunkline.broker import guard
 from trunkline.broker.complaints import Complaints
+from trunkline.broker.counters import Counters
 from trunkline.broker.guard import Operation, TrimForbidden
 from trunkline.broker.limits import BrokerSettings
 from trunkline.broker.space import Space
@@ -92,8 +93,7 @@ class BrokerCore:
         self.cluster_id = ""
         # Listener name -> the host and port that clients are told; "" for the host that their connection came in on.
         self.listeners: dict[str, tuple[str, int]] = {}
-        self.connections = 0  # kept by the listeners: of all protocols
-        self.unsent_bytes = 0  # kept by connections and sessions: what slow clients have not taken yet
+        self.counters = Counters()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

@@ -41,7 +41,7 @@ async def connected(
 
 def fill(server: AmqpServer, connection: ServedConnection[Session]) -> None:
     """Write until the client's socket and the transport's buffer are full."""
-    while not server.broker.unsent_bytes:
+    while not server.broker.counters.unsent_bytes:
         connection.write(PIECE)
 
 
@@ -49,11 +49,11 @@ def test_what_is_written_while_a_client_does_not_read_is_counted(tmp_path: Path)
     async def main() -> None:
         async with connected(tmp_path) as (server, connection, reader, _):
             fill(server, connection)
-            before = server.broker.unsent_bytes
+            before = server.broker.counters.unsent_bytes
             connection.write(PIECE)
             connection.write(PIECE)
-            assert server.broker.unsent_bytes == before + 2 * len(PIECE)
-            while server.broker.unsent_bytes:
+            assert server.broker.counters.unsent_bytes == before + 2 * len(PIECE)
+            while server.broker.counters.unsent_bytes:
                 await reader.read(1 << 20)
 
     run(main())
@@ -66,6 +66,6 @@ def test_a_client_that_leaves_takes_its_unsent_bytes_along(tmp_path: Path) -> No
             connection.write(PIECE)
             writer.transport.abort()
             await until(lambda: not server.connections)
-            assert server.broker.unsent_bytes == 0
+            assert server.broker.counters.unsent_bytes == 0
 
     run(main())

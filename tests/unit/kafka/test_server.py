@@ -159,7 +159,7 @@ def test_large_and_small_answers_reach_a_slow_client_whole_and_in_order(tmp_path
         sizes = [50_000_000, 100, 3_000_000, 50_000_000, 250_000, 700_000]
         for number, size in enumerate(sizes):
             writer.write(fetch(number, size))
-        while not listening.broker.unsent_bytes:  # the first answer does not fit the socket
+        while not listening.broker.counters.unsent_bytes:  # the first answer does not fit the socket
             await asyncio.sleep(0.001)
         for number, size in enumerate(sizes):
             frame = memoryview(await answer(reader))
@@ -168,7 +168,7 @@ def test_large_and_small_answers_reach_a_slow_client_whole_and_in_order(tmp_path
             assert records is not None
             assert min(size, len(wanted)) - 101_000 < len(records) <= max(size, 101_000)
             assert bytes(records) == wanted[: len(records)]
-        while listening.broker.unsent_bytes:
+        while listening.broker.counters.unsent_bytes:
             await asyncio.sleep(0.001)
         writer.close()
 
@@ -181,10 +181,10 @@ def test_a_client_that_leaves_in_the_middle_of_an_answer_leaves_nothing_behind(t
         reader, writer = await listening.connect()
         writer.write(fetch(1, 50_000_000) + fetch(2, 50_000_000))
         await reader.readexactly(1_000_000)
-        while not listening.broker.unsent_bytes:
+        while not listening.broker.counters.unsent_bytes:
             await asyncio.sleep(0.001)
         writer.transport.abort()
-        while listening.server.connections or listening.broker.unsent_bytes:
+        while listening.server.connections or listening.broker.counters.unsent_bytes:
             await asyncio.sleep(0.001)
         await listening.broker.delete_topic("t")
         assert not [target for target in open_files() if str(tmp_path / "t-0") in target and ".log" in target]
@@ -219,7 +219,7 @@ def test_fetches_that_wait_for_the_disk_together_stay_within_the_limit(
                 response = decode_response(FetchResponse, memoryview(await answer(reader)), FETCH_VERSION, number)
                 assert response.responses[0].partitions[0].records
             writer.close()
-        while broker.unsent_bytes:
+        while broker.counters.unsent_bytes:
             await asyncio.sleep(0.001)
 
     with_server(tmp_path, scenario, max_unsent_bytes=10_000_000)
@@ -241,12 +241,12 @@ def test_answers_that_wait_for_one_before_them_are_counted(tmp_path: Path, monke
         monkeypatch.setattr(broker.store, "read", first_is_slow)
         reader, writer = await listening.connect()
         writer.write(fetch(0, 1) + fetch(1, 2_000_000) + fetch(2, 2_000_000))
-        while broker.unsent_bytes < 3_600_000:
+        while broker.counters.unsent_bytes < 3_600_000:
             await asyncio.sleep(0.001)
         disk.set()
         for number in range(3):
             decode_response(FetchResponse, memoryview(await answer(reader)), FETCH_VERSION, number)
-        while broker.unsent_bytes:
+        while broker.counters.unsent_bytes:
             await asyncio.sleep(0.001)
         writer.write(fetch(3, 2_000_000))
         await answer(reader)
@@ -305,11 +305,11 @@ def test_a_client_that_reads_nothing_is_not_read_any_more(tmp_path: Path) -> Non
             writer.write(request * 100)
             await asyncio.sleep(0)
         assert connection._transport.get_write_buffer_size() < 2_000_000
-        assert listening.broker.unsent_bytes > 0
+        assert listening.broker.counters.unsent_bytes > 0
         writer.transport.abort()
         while listening.server.connections:
             await asyncio.sleep(0.001)
-        assert listening.broker.unsent_bytes == 0
+        assert listening.broker.counters.unsent_bytes == 0
 
     with_server(tmp_path, scenario)
 
@@ -338,7 +338,7 @@ def test_input_that_is_not_complete_counts_and_the_largest_is_closed(tmp_path: P
         large_writer.close()
         while listening.server.connections:
             await asyncio.sleep(0.001)
-        assert (budget.held_bytes, listening.broker.connections) == (0, 0)
+        assert (budget.held_bytes, listening.broker.counters.connections) == (0, 0)
 
     with_server(tmp_path, scenario, max_input_bytes=1_200_000)
 

@@ -136,9 +136,12 @@ def with_server(
                 await scenario(server)
             finally:
                 await server.close()
-            assert (broker.connections, broker.unsent_bytes, broker.input.held_bytes, broker.output.held_bytes) == (
-                0,
-            ) * 4
+            assert (
+                broker.counters.connections,
+                broker.counters.unsent_bytes,
+                broker.input.held_bytes,
+                broker.output.held_bytes,
+            ) == (0,) * 4
             assert all(talk.events.count("lost") == 1 for talk in server.talks)
 
     asyncio.run(run())

@@ -68,7 +68,7 @@ def test_who_takes_nothing_of_what_is_much_is_cut_off_at_once(monkeypatch: pytes
     async def scenario(server: TalkServer) -> None:
         with await to_thread(dial, await server.listen()) as client:
             wire = (await greeted(client, server)).wire
-            while not server.broker.unsent_bytes:
+            while not server.broker.counters.unsent_bytes:
                 wire.write(bytes(1_000_000))
             wire.close()
             await until(lambda: not server.connections)
@@ -117,20 +117,20 @@ def test_what_a_client_does_not_take_is_counted_until_it_does(tls: bool) -> None
         with client:
             await greeted(client, server)
             wire, sent = server.talks[0].wire, 0
-            while not broker.unsent_bytes:
+            while not broker.counters.unsent_bytes:
                 wire.write(bytes(1_000_000))
                 sent += 1_000_000
-            before = broker.unsent_bytes
+            before = broker.counters.unsent_bytes
             wire.write(bytes(1_000_000))
             wire.write_all([bytes(500_000), bytes(500_000)])
-            assert broker.unsent_bytes == broker.output.held_bytes == wire.unsent_bytes()
-            added = broker.unsent_bytes - before
+            assert broker.counters.unsent_bytes == broker.output.held_bytes == wire.unsent_bytes()
+            added = broker.counters.unsent_bytes - before
             assert 2_000_000 <= added <= 2_020_000 if tls else added == 2_000_000, "TLS counts what it makes of it"
             left = sent + 2_000_000
             while left:
                 left -= len(await to_thread(client.recv, 1_000_000))
             await until(lambda: server.talks[0].events == ["pause", "resume"])
-            assert broker.unsent_bytes == 0
+            assert broker.counters.unsent_bytes == 0
 
     with_server(scenario)
 
@@ -139,12 +139,12 @@ def test_a_client_that_resets_the_connection_takes_its_share_along() -> None:
     async def scenario(server: TalkServer) -> None:
         client = await to_thread(dial, await server.listen())
         await greeted(client, server)
-        while not server.broker.unsent_bytes:
+        while not server.broker.counters.unsent_bytes:
             server.talks[0].wire.write(bytes(1_000_000))
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
         await until(lambda: not server.connections)
-        assert server.broker.unsent_bytes == 0
+        assert server.broker.counters.unsent_bytes == 0
         server.talks[0].wire.write(b"nobody reads this")
         server.talks[0].wire.close()
 
@@ -162,7 +162,7 @@ def test_who_has_left_most_goes_when_all_protocols_together_have_too_much_unsent
                 large = (await greeted(clients[1], servers[1])).wire
                 while small.unsent_bytes() < 2_000_000:
                     small.write(bytes(500_000))
-                while broker.unsent_bytes <= broker.limits.max_unsent_bytes:
+                while broker.counters.unsent_bytes <= broker.limits.max_unsent_bytes:
                     assert not small.crowded()
                     large.write(bytes(500_000))
                 assert small.crowded(), "it is for sessions to push back first"
@@ -170,14 +170,14 @@ def test_who_has_left_most_goes_when_all_protocols_together_have_too_much_unsent
                 while not broker.output.let_go:
                     large.write(bytes(500_000))
                 await until(lambda: not servers[1].connections)
-                assert broker.unsent_bytes == small.unsent_bytes() >= 2_000_000
+                assert broker.counters.unsent_bytes == small.unsent_bytes() >= 2_000_000
                 assert servers[0].connections
                 assert servers[1].talks[0].events == ["pause", "lost"]
             finally:
                 for client, server in zip(clients, servers, strict=True):
                     client.close()
                     await server.close()
-            assert (broker.unsent_bytes, broker.output.held_bytes, broker.connections) == (0, 0, 0)
+            assert (broker.counters.unsent_bytes, broker.output.held_bytes, broker.counters.connections) == (0, 0, 0)
 
     asyncio.run(run())
 
@@ -341,7 +341,7 @@ def test_a_handshake_that_fails_is_counted_out_and_complained_about(caplog: pyte
             await to_thread(client.sendall, b"this is no TLS" * 10)
             with contextlib.suppress(ConnectionResetError):
                 await to_thread(read_all, client)
-        await until(lambda: server.broker.connections == 0)
+        await until(lambda: server.broker.counters.connections == 0)
         assert (server.arriving, server.talks) == (0, [])
         assert "a connection was lost at once" in caplog.text
 

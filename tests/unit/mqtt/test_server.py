@@ -84,7 +84,7 @@ async def door(data: Path, *, websocket: bool = False, max_unsent_bytes: int = 1
             writer.transport.abort()
             publisher.transport.abort()
             await until(lambda: not server.connections)
-            assert (broker.unsent_bytes, broker.output.held_bytes, broker.connections) == (0, 0, 0)
+            assert (broker.counters.unsent_bytes, broker.output.held_bytes, broker.counters.connections) == (0, 0, 0)
     finally:
         await server.close()
         await broker.close()
@@ -99,17 +99,17 @@ def test_what_a_client_does_not_take_counts_and_qos_0_beyond_its_own_limit_is_dr
 ) -> None:
     async def scenario() -> None:
         async with door(tmp_path, websocket=websocket) as open_door:
-            while not open_door.broker.unsent_bytes:
+            while not open_door.broker.counters.unsent_bytes:
                 await open_door.publish()
-            before = open_door.broker.unsent_bytes
+            before = open_door.broker.counters.unsent_bytes
             await open_door.publish(4)
-            assert open_door.broker.unsent_bytes >= before + 4 * len(PIECE)
+            assert open_door.broker.counters.unsent_bytes >= before + 4 * len(PIECE)
             assert open_door.dropped == 0
             while not open_door.dropped:
                 await open_door.publish(8)
-            assert OWN_BYTES < open_door.broker.unsent_bytes < OWN_BYTES + 9 * len(PIECE)
+            assert OWN_BYTES < open_door.broker.counters.unsent_bytes < OWN_BYTES + 9 * len(PIECE)
             dropped = open_door.dropped
-            while open_door.broker.unsent_bytes:
+            while open_door.broker.counters.unsent_bytes:
                 await open_door.reader.read(1 << 20)
             await open_door.publish()
             assert open_door.dropped == dropped, "who has caught up gets everything again"
@@ -120,12 +120,12 @@ def test_what_a_client_does_not_take_counts_and_qos_0_beyond_its_own_limit_is_dr
 def test_qos_0_is_dropped_when_clients_of_any_protocol_have_left_too_much(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with door(tmp_path, max_unsent_bytes=10_000_000) as open_door:
-            while not open_door.broker.unsent_bytes:
+            while not open_door.broker.counters.unsent_bytes:
                 await open_door.publish()
-            open_door.broker.unsent_bytes += 10_000_000  # of Kafka and AMQP clients
+            open_door.broker.counters.unsent_bytes += 10_000_000  # of Kafka and AMQP clients
             await open_door.publish(3)
             assert open_door.dropped == 3
-            open_door.broker.unsent_bytes -= 10_000_000
+            open_door.broker.counters.unsent_bytes -= 10_000_000
             await open_door.publish(3)
             assert open_door.dropped == 3
 
@@ -135,9 +135,9 @@ def test_qos_0_is_dropped_when_clients_of_any_protocol_have_left_too_much(tmp_pa
 def test_the_statistics_tell_what_is_unsent(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with door(tmp_path) as open_door:
-            while not open_door.broker.unsent_bytes:
+            while not open_door.broker.counters.unsent_bytes:
                 await open_door.publish()
             values = open_door.server.statistics.values()
-            assert values["unsent bytes"] == open_door.broker.unsent_bytes
+            assert values["unsent bytes"] == open_door.broker.counters.unsent_bytes
 
     asyncio.run(scenario())

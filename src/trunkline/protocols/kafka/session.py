@@ -205,7 +205,7 @@ class Session:
             waiting.work.close()
         self._waiting.clear()
         self.unsettled.clear()
-        self.broker.unsent_bytes -= sum(slot.held_bytes for slot in self._line)
+        self.broker.counters.unsent_bytes -= sum(slot.held_bytes for slot in self._line)
         self._line.clear()
 
     # -- requests ------------------------------------------------------------------------------------------------
@@ -333,11 +333,11 @@ class Session:
         line = self._line
         if line[0] is not slot:
             slot.held_bytes = sum(map(len, buffers))
-            self.broker.unsent_bytes += slot.held_bytes
+            self.broker.counters.unsent_bytes += slot.held_bytes
             return
         while line and line[0].ready:
             done = line.popleft()
-            self.broker.unsent_bytes -= done.held_bytes
+            self.broker.counters.unsent_bytes -= done.held_bytes
             if done.close:
                 self._wire.close()
                 self.lost()

@@ -1,7 +1,7 @@
 """Where connections come in: the only file with sockets in it.
 
 Whoever is accepted has a descriptor. A process has only so many, and the log needs some of them, so the connections of
-all listeners are counted (`broker.connections`); one above `max_open_connections` is accepted and closed, which its
+all listeners are counted (`broker.counters.connections`); one above `max_open_connections` is accepted and closed, which its
 client sees at once. asyncio's own servers make a connection count only after everything that waits has been accepted,
 thousands at a time; here it counts before the next one is accepted. When there is no descriptor all the same, the
 listener rests for `_REST_S`, and those who want to connect wait in the kernel's queue.
@@ -94,7 +94,7 @@ class Listener(Generic[S]):
                 self._resting[listening] = loop.call_later(_REST_S, self._wake, listening)
                 return
             refusal = self._server.refusal()
-            if broker.connections >= broker.limits.max_open_connections:
+            if broker.counters.connections >= broker.limits.max_open_connections:
                 refusal = f"max_open_connections={broker.limits.max_open_connections} is reached"
             if refusal:
                 self._server.refused += 1
@@ -104,7 +104,7 @@ class Listener(Generic[S]):
             sock.setblocking(False)
             with contextlib.suppress(OSError):  # gone already
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            broker.connections += 1
+            broker.counters.connections += 1
             self._server.arriving += 1
             task = loop.create_task(self._connect(loop, sock))
             self._connecting.add(task)
@@ -124,7 +124,7 @@ class Listener(Generic[S]):
         finally:
             if not connection.made:
                 self._server.arriving -= 1
-                self._broker.connections -= 1
+                self._broker.counters.connections -= 1
 
 
 def _bind(sock: socket.socket, address: tuple[object, ...]) -> None:

@@ -7,7 +7,7 @@ budget: see `trunkline.budget`.
 
 Writing. When a client does not take what is sent, the transport says so (`pause_writing`) above the server's
 `high_water_bytes`; the session then sends answers only. From there on what is unsent is counted, for all protocols
-together, in `broker.unsent_bytes`. Sessions push back when that nears `max_unsent_bytes`; what cannot be pushed back is
+together, in `broker.counters.unsent_bytes`. Sessions push back when that nears `max_unsent_bytes`; what cannot be pushed back is
 bounded by the broker's output budget, which ends the connections that hold most of it.
 
 Closing. The last packet says why, so it must arrive. A socket that is closed while input is unread resets the connection,
@@ -86,7 +86,7 @@ class ServedConnection(asyncio.BufferedProtocol, Generic[S]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.remove(self)
-        self._server.broker.connections -= 1
+        self._server.broker.counters.connections -= 1
         if self._lingering is not None:
             self._lingering.cancel()
         self._forget_unsent()
@@ -205,7 +205,7 @@ class ServedConnection(asyncio.BufferedProtocol, Generic[S]):
 
     def crowded(self) -> bool:
         broker = self._server.broker
-        return broker.unsent_bytes > broker.limits.max_unsent_bytes
+        return broker.counters.unsent_bytes > broker.limits.max_unsent_bytes
 
     def pause_writing(self) -> None:
         assert self._transport is not None
@@ -286,7 +286,7 @@ class _Unsent:
 
     def count(self, now_bytes: int) -> None:
         broker = self._broker
-        broker.unsent_bytes += now_bytes - self._bytes
+        broker.counters.unsent_bytes += now_bytes - self._bytes
         self._bytes = now_bytes
         broker.output.hold(self, now_bytes)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import uuid
 from abc import abstractmethod
 
+from trunkline.broker.counters import MqttCounters
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.agenda import Agenda
 from trunkline.protocols.mqtt.codec import Properties, TopicAliases, encode
-from trunkline.protocols.mqtt.counters import Counters
 from trunkline.protocols.mqtt.hub import Hub
 from trunkline.protocols.mqtt.link import Link, Outlet
 from trunkline.protocols.mqtt.packets import (
@@ -45,7 +45,7 @@ class Applicant(Link):
 
     __slots__ = ("administrator", "keep_alive_ms")
 
-    def __init__(self, agenda: Agenda, counters: Counters, outlet: Outlet, peer: str) -> None:
+    def __init__(self, agenda: Agenda, counters: MqttCounters, outlet: Outlet, peer: str) -> None:
         super().__init__(agenda, counters, outlet, peer)
         self.administrator = False
         self.keep_alive_ms = 0.0

@@ -30,7 +30,6 @@ from trunkline.log.store import Durability
 from trunkline.log.ticket import Ticket
 from trunkline.protocols.mqtt.access import Access
 from trunkline.protocols.mqtt.agenda import Agenda, Output
-from trunkline.protocols.mqtt.counters import Counters
 from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings
 from trunkline.protocols.mqtt.feed import Feed
 from trunkline.protocols.mqtt.keep_alive import KeepAlive
@@ -59,7 +58,7 @@ class Hub:
         self.space = broker.space
         self.turn = broker.turn
         self.access = Access(broker.accounts, anonymous=anonymous)
-        self.counters = Counters()
+        self.counters = broker.counters.mqtt
         self.keep_alive = KeepAlive(clock)
         self.agenda = Agenda(self.turn, self._end_turn)
         self.retained = RetainedMessages(

@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from enum import IntEnum
 from typing import Protocol
 
+from trunkline.broker.counters import MqttCounters
 from trunkline.protocols.mqtt.agenda import Agenda
 from trunkline.protocols.mqtt.codec import TopicAliases, encode_acknowledgements
-from trunkline.protocols.mqtt.counters import Counters
 from trunkline.protocols.mqtt.errors import ADMINISTRATIVE_ACTION, SESSION_TAKEN_OVER
 from trunkline.protocols.mqtt.packets import PUBREC, PUBREL
 from trunkline.protocols.mqtt.promises import Acks
@@ -52,7 +52,7 @@ class Link(ABC):
                  "answers_due", "client_id", "client_max_packet_bytes", "particular", "paused", "peer", "phase", "sent_messages",
                  "user_name", "version")  # fmt: skip
 
-    def __init__(self, agenda: Agenda, counters: Counters, outlet: Outlet, peer: str) -> None:
+    def __init__(self, agenda: Agenda, counters: MqttCounters, outlet: Outlet, peer: str) -> None:
         self._agenda = agenda
         self._counters = counters
         self._outlet = outlet

@@ -13,12 +13,12 @@ import asyncio
 import logging
 from typing import Protocol
 
+from trunkline.broker.counters import MqttCounters
 from trunkline.clock import Clock
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.mqtt.agenda import Agenda
 from trunkline.protocols.mqtt.codec import Properties
-from trunkline.protocols.mqtt.counters import Counters
 from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings
 from trunkline.protocols.mqtt.feed import Feed
 from trunkline.protocols.mqtt.message import header_section, wire_properties
@@ -44,7 +44,7 @@ class Publishing:
     def __init__(
         self,
         clock: Clock,
-        counters: Counters,
+        counters: MqttCounters,
         routes: Routes,
         sources: Sources,
         feed: Feed,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trunkline.broker.complaints import Complaints
+from trunkline.broker.counters import MqttCounters
 from trunkline.broker.state.retained import RetainedFull, RetainedMessages
 from trunkline.clock import Clock
 from trunkline.log.store import Durability
 from trunkline.protocols.mqtt.agenda import Agenda
-from trunkline.protocols.mqtt.counters import Counters
 from trunkline.protocols.mqtt.message import Message, message_of
 from trunkline.protocols.mqtt.promises import Promise, Promises
 from trunkline.protocols.mqtt.run import Run
@@ -15,7 +15,7 @@ from trunkline.protocols.mqtt.run import Run
 
 class Retention:
     def __init__(
-        self, messages: RetainedMessages, clock: Clock, counters: Counters, complaints: Complaints, agenda: Agenda
+        self, messages: RetainedMessages, clock: Clock, counters: MqttCounters, complaints: Complaints, agenda: Agenda
     ) -> None:
         self.messages = messages
         self._clock = clock

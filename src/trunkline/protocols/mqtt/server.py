@@ -33,7 +33,7 @@ class MqttServer(Server[AnySession]):
         super().__init__(broker, "an MQTT connection", max_connections=most, limit="mqtt_max_connections")
         self.hub = Hub(broker, self.limits, mapping or Mapping(), anonymous=anonymous)
         self.sessions = self.hub.sessions
-        self.statistics = Statistics(self.hub, self.limits.sys_interval_ms, lambda: broker.unsent_bytes)
+        self.statistics = Statistics(self.hub, self.limits.sys_interval_ms, lambda: broker.counters.unsent_bytes)
         self._started = False
         self._unconnected: dict[ServedConnection[AnySession], float] = {}  # since when, oldest first
 

@@ -82,7 +82,7 @@ class _Reading:
 
     def hold(self, size: int) -> None:
         """Be counted with so many bytes among those that clients have not taken yet."""
-        self._context.broker.unsent_bytes += size - self._held_bytes
+        self._context.broker.counters.unsent_bytes += size - self._held_bytes
         self._held_bytes = size
 
     async def read(self, changed: Collection[PartitionKey] | None = None) -> None:
@@ -95,7 +95,7 @@ class _Reading:
             wanted = [(key, part) for key, part in wanted if key in changed]
         self._bytes = 0
         self.hold(0)
-        room = limits.max_unsent_bytes - self._context.broker.unsent_bytes
+        room = limits.max_unsent_bytes - self._context.broker.counters.unsent_bytes
         left = min(self._asked_bytes, limits.fetch_max_bytes, max(room, _LEAST_BYTES))
         # Before the first wait: reads of the disk take time, and others begin theirs meanwhile.
         self.hold(min(left, sum(max(part.max_bytes, 0) for _, part in wanted)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from trunkline.broker.counters import MqttCounters
 from trunkline.clock import Clock
 from trunkline.protocols.mqtt.agenda import Agenda
-from trunkline.protocols.mqtt.counters import Counters
 from trunkline.protocols.mqtt.limits import MqttLimits
 from trunkline.protocols.mqtt.retention import Retention
 from trunkline.protocols.mqtt.routes import Routes
@@ -17,7 +17,7 @@ class Commons:
         self,
         clock: Clock,
         limits: MqttLimits,
-        counters: Counters,
+        counters: MqttCounters,
         routes: Routes,
         sources: Sources,
         retention: Retention,

@@ -1,12 +1,14 @@
-"""What the MQTT front door counts, for `$SYS` and for metrics. All of them only grow, but `connected`."""
+"""What is counted, in one place: by the edge for all protocols, and by those that tell their clients (MQTT's `$SYS`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Counters:
+class MqttCounters:
+    """All of them only grow, but `connected`."""
+
     connected: int = 0
     connected_maximum: int = 0
     connections: int = 0
@@ -22,3 +24,10 @@ class Counters:
     taken_over: int = 0
     sessions_expired: int = 0
     refused: int = 0  # publications, subscriptions and sessions over one of the other limits
+
+
+@dataclass(slots=True)
+class Counters:
+    connections: int = 0  # that are open, of all protocols
+    unsent_bytes: int = 0  # what slow clients of all protocols have not taken yet
+    mqtt: MqttCounters = field(default_factory=MqttCounters)
