@@ -137,7 +137,6 @@ def test_no_protocol_imports_another() -> None:
 KNOWN_CYCLES = (
     {"log.batch", "log.capabilities", "log.compression", "log.decoding", "log.store"},
     {"routing.content_exchange", "routing.exchanges"},
-    {"broker.messaging.publishing", "broker.messaging.queue", "broker.state.virtual_host"},
 )
 KNOWN_CYCLES_WITHIN = ("cursors.queue.", "protocols.amqp.")
 

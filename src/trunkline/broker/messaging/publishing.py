@@ -22,11 +22,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Protocol
 
 from trunkline.broker.messaging.dead_letters import bury
 from trunkline.broker.messaging.envelope import routing_fields_of
-from trunkline.broker.messaging.queue import Queue
+from trunkline.broker.messaging.queue import Publisher, Queue
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.broker.turn import Turn
 from trunkline.clock import Clock
@@ -46,14 +45,6 @@ def append_failed(stored: asyncio.Future[Appended]) -> bool:
         return True
     error = stored.exception()
     return error is not None and not isinstance(error, UnknownTopicOrPartition)
-
-
-class Publisher(Protocol):
-    def stored(self) -> None:
-        """The turn's publications were appended; the queues say how."""
-
-    def rejected(self, sequence: int) -> None:
-        """A queue at its maximum refused this publication of the turn. Comes before `stored`."""
 
 
 class Publishing:

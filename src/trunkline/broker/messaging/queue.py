@@ -20,7 +20,6 @@ from trunkline.log.store import TopicInfo
 if TYPE_CHECKING:
     import asyncio
 
-    from trunkline.broker.messaging.publishing import Publisher
     from trunkline.log.ticket import Appended
 
 # What declarations of one queue must agree on, beside its flags. RabbitMQ compares these arguments and no others.
@@ -39,6 +38,14 @@ _COMPARED = (
     "x-retain",
     "x-order-by-key",
 )
+
+
+class Publisher(Protocol):
+    def stored(self) -> None:
+        """The turn's publications were appended; the queues say how."""
+
+    def rejected(self, sequence: int) -> None:
+        """A queue at its maximum refused this publication of the turn. Comes before `stored`."""
 
 
 @dataclass(frozen=True, slots=True)
