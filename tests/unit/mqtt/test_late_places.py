@@ -16,6 +16,8 @@ from trunkline.log.ticket import Ticket
 from trunkline.protocols.mqtt.limits import MqttLimits
 from trunkline.protocols.mqtt.packets import V5, Disconnect, PubAck, Publish, PubRec, Unsubscribe
 
+pytestmark = pytest.mark.at_once("these tests hold back places themselves")
+
 LOG = TopicPartition("mqtt", 0)
 
 

@@ -270,11 +270,11 @@ def test_a_shared_subscription_divides_messages_and_keeps_them_while_all_are_awa
             publisher = await door.connect("p")
             for number in range(30):
                 await publisher.publish(f"t/{number}", b"%d" % number)
-            for peer in peers:
-                assert len(payloads(peer.got)) == 30 // members
-            got = [payload for peer in peers for payload in payloads(peer.got)]
-            for peer in peers:
-                peer.send(*(PubAck(packet.packet_id) for packet in peer.got if isinstance(packet, Publish)))
+            shares = [await peer.receive_many(Publish, 30 // members) for peer in peers]
+            assert all(peer.got == [] for peer in peers)
+            got = [payload for share in shares for payload in payloads(share)]
+            for peer, share in zip(peers, shares, strict=True):
+                peer.send(*(PubAck(packet.packet_id) for packet in share))
                 peer.drop()
             for number in range(30, 40):
                 await publisher.publish(f"t/{number}", b"%d" % number)
