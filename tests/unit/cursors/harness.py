@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from weakref import WeakSet
 
 import pytest
 
 from tests.faulty_log import FaultyLog
+from tests.late_log import LateLog
+from tests.stores import as_chosen
 from trunkline.budget import Budget
 from trunkline.clock import ManualClock
 from trunkline.cursors.stream import (
@@ -26,6 +29,8 @@ from trunkline.cursors.stream import (
 )
 from trunkline.log.store import TopicPartition
 
+_LATE: WeakSet[LateLog] = WeakSet()  # of the scenario that runs
+_LATE_S = 0.1
 Outcome = JoinResult | SyncResult | GroupErrorName
 SCENARIO_LIMIT_S = 10  # a reply that never comes fails the test instead of hanging it
 SESSION_MS = 10_000
@@ -33,6 +38,7 @@ REBALANCE_MS = 30_000
 
 
 def run(scenario: Callable[[], Coroutine[object, object, None]]) -> None:
+    _LATE.clear()
     asyncio.run(asyncio.wait_for(scenario(), SCENARIO_LIMIT_S))
 
 
@@ -42,9 +48,19 @@ def subscription(*topics: str) -> bytes:
 
 
 async def turns(count: int = 30) -> None:
-    """Let everything run that can: on the log in memory nothing takes longer than a few turns of the loop."""
+    """Let everything run that can: on the log in memory nothing takes longer than a few turns of the loop.
+
+    A late store is waited for. What it is kept waiting for itself, by a disk that is held, is not.
+    """
     for _ in range(count):
         await asyncio.sleep(0)
+    for log in tuple(_LATE):
+        try:
+            async with asyncio.timeout(_LATE_S):
+                while await log.rest():
+                    await asyncio.sleep(0)
+        except TimeoutError:
+            continue
 
 
 class Harness:
@@ -54,7 +70,10 @@ class Harness:
         self.store = store or FaultyLog()
         self.clock = ManualClock()
         self.limits = limits or GroupLimits()
-        self.groups = GroupCoordinator(self.store, self.clock, limits=self.limits, held=held)
+        log = as_chosen(self.store)
+        if isinstance(log, LateLog):
+            _LATE.add(log)
+        self.groups = GroupCoordinator(log, self.clock, limits=self.limits, held=held)
 
     async def start(self, **topics: int) -> Harness:
         for name, partitions in topics.items():
