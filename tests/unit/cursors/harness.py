@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -29,7 +29,7 @@ from trunkline.cursors.stream import (
 )
 from trunkline.log.store import TopicPartition
 
-_LATE: WeakSet[LateLog] = WeakSet()  # of the scenario that runs
+_LATE: WeakKeyDictionary[LateLog, asyncio.AbstractEventLoop] = WeakKeyDictionary()  # and on which loop each is
 _LATE_S = 0.1
 Outcome = JoinResult | SyncResult | GroupErrorName
 SCENARIO_LIMIT_S = 10  # a reply that never comes fails the test instead of hanging it
@@ -38,7 +38,6 @@ REBALANCE_MS = 30_000
 
 
 def run(scenario: Callable[[], Coroutine[object, object, None]]) -> None:
-    _LATE.clear()
     asyncio.run(asyncio.wait_for(scenario(), SCENARIO_LIMIT_S))
 
 
@@ -54,7 +53,8 @@ async def turns(count: int = 30) -> None:
     """
     for _ in range(count):
         await asyncio.sleep(0)
-    for log in tuple(_LATE):
+    loop = asyncio.get_running_loop()
+    for log in [each for each, other in _LATE.items() if other is loop]:
         try:
             async with asyncio.timeout(_LATE_S):
                 while await log.rest():
@@ -70,12 +70,12 @@ class Harness:
         self.store = store or FaultyLog()
         self.clock = ManualClock()
         self.limits = limits or GroupLimits()
-        log = as_chosen(self.store)
-        if isinstance(log, LateLog):
-            _LATE.add(log)
-        self.groups = GroupCoordinator(log, self.clock, limits=self.limits, held=held)
+        self._log = as_chosen(self.store)
+        self.groups = GroupCoordinator(self._log, self.clock, limits=self.limits, held=held)
 
     async def start(self, **topics: int) -> Harness:
+        if isinstance(self._log, LateLog):
+            _LATE[self._log] = asyncio.get_running_loop()
         for name, partitions in topics.items():
             self.store.add_topic(name, partitions)
         await self.groups.start()
