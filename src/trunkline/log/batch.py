@@ -37,10 +37,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from trunkline.log import compression as codecs
+from trunkline.log.buffer import Buffer
 from trunkline.log.checksum import crc32c_of
 from trunkline.log.decoding import DEFAULT_MAX_DECOMPRESSED_BYTES
 from trunkline.log.errors import CorruptBatch
-from trunkline.log.store import Buffer
 
 HEADER_BYTES = 61
 LENGTH_PREFIX_BYTES = 12  # base offset and batch length; the length counts what follows

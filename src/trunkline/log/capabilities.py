@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from trunkline.log.store import TopicInfo, TopicPartition
+from trunkline.log.topic import TopicInfo, TopicPartition
 
 
 class EphemeralTopics(Protocol):

@@ -25,9 +25,9 @@ from collections.abc import Callable
 
 import cramjam
 
+from trunkline.log.buffer import Buffer
 from trunkline.log.decoding import DEFAULT_MAX_DECOMPRESSED_BYTES
 from trunkline.log.errors import CorruptBatch
-from trunkline.log.store import Buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -9,9 +9,18 @@ from trunkline.log.errors import InvalidTopicName
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 TOPOLOGY_TOPIC = "__topology"
-# Internal compacted topics: the broker's memory is their fold. What clients may do with them, the broker's guard says.
+AUDIT_TOPIC = "__audit"
+# Internal topics. All but the audit trail are compacted: the broker's memory is their fold. What clients may do with them, the broker's guard says.
 RESERVED_TOPICS = frozenset(
-    {TOPOLOGY_TOPIC, "__consumer_offsets", "__transaction_state", "__queue_state", "__sessions", "__retained"}
+    {
+        TOPOLOGY_TOPIC,
+        AUDIT_TOPIC,
+        "__consumer_offsets",
+        "__transaction_state",
+        "__queue_state",
+        "__sessions",
+        "__retained",
+    }
 )
 # Those that everybody may read, because an Apache Kafka has them too under these names. A new internal topic is nobody's
 # business until it is named here.

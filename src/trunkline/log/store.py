@@ -31,24 +31,28 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from trunkline.log.config import TopicConfig
-from trunkline.log.decoding import DecodingLimits, PassedOver
-from trunkline.log.names import RESERVED_TOPICS
+from trunkline.log.buffer import Buffer
+from trunkline.log.decoding import DecodingLimits
+from trunkline.log.passed_over import PassedOver
 from trunkline.log.ticket import Appended, Ticket
+from trunkline.log.topic import TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
     from trunkline.log.batch import NewRecord
     from trunkline.log.capabilities import ClientWatches, EphemeralTopics, LogDirectories
 
-Buffer = bytes | bytearray | memoryview
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+__all__ = [
+    "AbortedTransaction",
+    "Bounds",
+    "Buffer",
+    "Durability",
+    "LogStore",
+    "OffsetAndTimestamp",
+    "ProducerState",
+    "Slice",
+    "TopicInfo",
+    "TopicPartition",
+]
 
 
 class Durability(IntEnum):
@@ -57,19 +61,6 @@ class Durability(IntEnum):
     NONE = 0  # handed over; nothing is promised
     OS = 1  # written to the operating system: survives a killed process
     DISK = 2  # fsynced: survives power loss
-
-
-class TopicInfo(NamedTuple):
-    name: str
-    id: UUID
-    partitions: int
-    config: TopicConfig
-    ephemeral: bool = False  # gone with the process; nothing about it is durable
-
-    @property
-    def internal(self) -> bool:
-        """One of the broker's own. As in Kafka, other names that begin with two underscores are ordinary."""
-        return self.name in RESERVED_TOPICS
 
 
 class AbortedTransaction(NamedTuple):

@@ -29,7 +29,6 @@ from trunkline.clock import Clock
 from trunkline.log.aborted import AbortedEntry
 from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_batches, read_marker
 from trunkline.log.config import LONG_MAX, TopicConfig
-from trunkline.log.decoding import PassedOver
 from trunkline.log.embedded.ahead import ReadAhead
 from trunkline.log.embedded.checkpoint import PartitionMark
 from trunkline.log.embedded.files import FilePool, make_directory, write_atomically
@@ -37,6 +36,7 @@ from trunkline.log.embedded.segment import MAX_RELATIVE_OFFSET, LoadedIndexes, S
 from trunkline.log.errors import DamagedLog, LogError, StorageFailure
 from trunkline.log.intake import Intake
 from trunkline.log.limits import StoreLimits
+from trunkline.log.passed_over import PassedOver
 from trunkline.log.producers import ProducerTable
 from trunkline.log.store import Bounds, Buffer, TopicPartition
 from trunkline.log.ticket import Appended

@@ -14,9 +14,10 @@ from trunkline.clock import Clock
 from trunkline.log.aborted import AbortedEntry
 from trunkline.log.batch import PREFIX, BatchHeader, build_marker, iter_records, parse_header, read_marker
 from trunkline.log.config import TopicConfig
-from trunkline.log.decoding import DecodingLimits, PassedOver
+from trunkline.log.decoding import DecodingLimits
 from trunkline.log.errors import CorruptBatch, LogError, OffsetOutOfRange
 from trunkline.log.intake import Intake
+from trunkline.log.passed_over import PassedOver
 from trunkline.log.producers import ProducerTable
 from trunkline.log.store import AbortedTransaction, Bounds, Buffer, OffsetAndTimestamp, Slice, TopicPartition
 from trunkline.log.ticket import Appended
