@@ -27,6 +27,8 @@ from types import ModuleType
 
 MODULES = (
     "trunkline.log.records",
+    "trunkline.routing.ladder",
+    "trunkline.routing.rule_tree",
     "trunkline.pipeline.columns",
     "trunkline.pipeline.encoding",
     "trunkline.broker.messaging.typed_values",

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from trunkline.routing.content_index import ContentIndex
 from trunkline.routing.errors import InvalidBinding, InvalidFilter
-from trunkline.routing.exchanges import Binding, Exchange, argument_text
+from trunkline.routing.exchange import Binding, Exchange, argument_text
 from trunkline.routing.fields import NO_FIELDS, Fields
 from trunkline.routing.filter import Filter
 

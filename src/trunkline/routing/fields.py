@@ -62,6 +62,14 @@ class Fields:
             return found  # type: ignore[return-value]  # the class was looked up in _EXACT
         return _scalar(found)
 
+    def shared_names(self, names: Mapping[str, object]) -> set[str]:
+        """Those of the names that a header or a member of the body's top has."""
+        found = set(names.keys() & self.headers.keys())
+        document = self._in_body(())
+        if isinstance(document, Mapping):
+            found |= names.keys() & document.keys()
+        return found
+
     def _in_body(self, steps: tuple[str | int, ...]) -> object:
         place = self._document
         if place is _MISSING:

@@ -61,12 +61,19 @@ _RELATIONS: Final[dict[Order, _Relation]] = {
 class Filter:
     """A compiled filter. Equal texts are equal filters. InvalidFilter if the text does not parse."""
 
-    __slots__ = ("condition", "evaluate", "text")
+    __slots__ = ("_test", "condition", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.condition: Condition = parse_filter(text)
-        self.evaluate: Test = compile_condition(self.condition)
+        self._test: Test | None = None
+
+    @property
+    def evaluate(self) -> Test:
+        """Compiled at the first use: a filter in an index is only taken apart."""
+        if self._test is None:
+            self._test = compile_condition(self.condition)
+        return self._test
 
     def matches(self, fields: Fields) -> bool:
         return self.evaluate(fields) is True

@@ -24,6 +24,8 @@ MAX_FILTER_CHARS: Final = 8_192
 MAX_FILTER_DEPTH: Final = 64
 MAX_CONJUNCTIONS: Final = 256
 MAX_ARITHMETIC_BITS: Final = 1_024
+# Magnitudes of the lengths of ranges that are told apart, a field: a publication asks three times for each.
+MAX_WIDTHS: Final = 24
 # Bodies above this size are not parsed for filters: their fields read as null.
 MAX_PARSED_BODY_BYTES: Final = 1 << 20
 

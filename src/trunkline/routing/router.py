@@ -28,7 +28,8 @@ from trunkline.routing.errors import (
     UnknownExchange,
     UnknownQueue,
 )
-from trunkline.routing.exchanges import Binding, Exchange, create_exchange
+from trunkline.routing.exchange import Binding, Exchange
+from trunkline.routing.exchanges import create_exchange
 from trunkline.routing.fields import NO_FIELDS, Fields
 from trunkline.routing.limits import MAX_BINDINGS, MAX_CACHED_NAME_CHARS, MAX_EXCHANGES
 from trunkline.routing.recent import Recent

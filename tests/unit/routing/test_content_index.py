@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.routing.conditions import Event, Node, conditions, events, numbers, render, truth
 from trunkline.routing.conjunctions import conjunctions_of
 from trunkline.routing.content_index import ContentIndex
-from trunkline.routing.fields import Fields
+from trunkline.routing.fields import FieldPath, Fields, FieldValue
 from trunkline.routing.filter import Filter
 from trunkline.routing.interval_index import NO_HIGH, NO_LOW, Interval, IntervalIndex, above, below
 from trunkline.routing.limits import MAX_CONJUNCTIONS
@@ -45,7 +45,83 @@ def test_the_filters_found_are_exactly_those_that_are_true(
     for text, value in list(bound):
         assert index.remove(Filter(text), value)
     assert len(index) == 0
-    assert index._root.is_empty(), "removing everything leaves nothing behind"
+    assert index.is_empty(), "removing everything leaves nothing behind"
+
+
+# Values that lie close together, far apart, on both sides of what a float tells apart, and of other types.
+_bounds = st.one_of(
+    st.integers(-5, 5),
+    st.sampled_from([0.5, -0.0, 1e-300, 1e300, 2**53, 2**53 + 1, -(2**53) - 1, 10**400, -(10**400), 5e-324]),
+)
+_values = st.one_of(_bounds, st.sampled_from([True, "a", "ab", float("nan"), float("inf"), float("-inf")]))
+_predicates = st.one_of(
+    st.tuples(st.sampled_from("abc"), st.sampled_from(["=", "<", "<=", ">", ">=", "<>"]), _bounds),
+    st.tuples(st.sampled_from("abc"), st.sampled_from(["<", ">=", "="]), st.sampled_from(["a", "aa", "b"])),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(_predicates, min_size=1, max_size=4), min_size=20, max_size=120),
+    st.sets(st.integers(0, 119)),
+    st.lists(st.dictionaries(st.sampled_from("abc"), _values), min_size=1, max_size=8),
+)
+def test_a_split_tree_finds_what_asking_every_filter_finds(
+    conjunctions: list[list[tuple[str, str, object]]], removals: set[int], publications: list[dict[str, object]]
+) -> None:
+    index: ContentIndex[int] = ContentIndex()
+    filters = {
+        number: Filter(" and ".join(f"{field} {order} {value!r}" for field, order, value in predicates))
+        for number, predicates in enumerate(conjunctions)
+    }
+    for number, filter_ in filters.items():
+        assert index.add(filter_, number)
+    for number in removals & filters.keys():
+        assert index.remove(filters.pop(number), number)
+    for publication in publications:
+        fields = Fields(publication)
+        found = index.match(fields)
+        assert len(found) == len(set(found))
+        assert set(found) == {number for number, filter_ in filters.items() if filter_.matches(fields)}
+    for number, filter_ in filters.items():
+        assert index.remove(filter_, number)
+    assert index.is_empty(), "removing everything leaves nothing behind"
+
+
+def test_lengths_of_every_magnitude_are_found_and_cost_a_bounded_number_of_looks() -> None:
+    index: ContentIndex[int] = ContentIndex()
+    for exponent in range(-300, 300):
+        index.add(Filter(f"a >= 1 and a <= {1 + 10.0**exponent!r}"), exponent)
+    before = index.steps
+    assert len(index.match(Fields({"a": 1}))) == 600
+    assert index.match(Fields({"a": 0.5})) == ()
+    assert index.steps - before < 3_000
+
+
+def test_a_publication_pays_for_its_own_fields_not_for_all_that_filters_name() -> None:
+    index: ContentIndex[int] = ContentIndex()
+    for number in range(2_000):
+        index.add(Filter(f"f{number} = 1"), number)
+        index.add(Filter(f"g{number}.x > 5 and g{number}.x < 9"), -number)
+    asked: list[str] = []
+
+    class Asking(Fields):
+        def value(self, path: FieldPath) -> FieldValue:
+            asked.append(path.text)
+            return super().value(path)
+
+    assert set(index.match(Asking({"f7": 1}, {"g5": {"x": 6}, "other": 1}))) == {7, -5}
+    assert sorted(asked) == ["f7", "g5.x"]
+
+
+def test_one_range_for_all_filters_costs_what_it_matches() -> None:
+    index: ContentIndex[int] = ContentIndex()
+    for number in range(2_000):
+        index.add(Filter(f"a >= 10 and a < 11 and b = {number}"), number)
+    before = index.steps
+    assert index.match(Fields({"a": 10.5, "b": 77})) == (77,)
+    assert index.match(Fields({"a": 12, "b": 77})) == ()
+    assert index.steps - before < 100
 
 
 @given(

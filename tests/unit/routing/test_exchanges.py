@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.routing.errors import InvalidBinding, UnknownExchangeKind
-from trunkline.routing.exchanges import Exchange, HeadersExchange, create_exchange
+from trunkline.routing.exchange import Exchange
+from trunkline.routing.exchanges import HeadersExchange, create_exchange
 from trunkline.routing.fields import Fields
 from trunkline.routing.limits import MAX_TABLE_DEPTH
 
