@@ -1,7 +1,7 @@
 """Queues: records leased to consumers. See cursor for the rules, runtime for what all queues of a broker share."""
 
 from trunkline.cursors.queue.consumers import QueueConsumer
-from trunkline.cursors.queue.cursor import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, QueueCursor
+from trunkline.cursors.queue.cursor import QueueCursor
 from trunkline.cursors.queue.errors import (
     ConsumerRefused,
     QueueError,
@@ -10,8 +10,8 @@ from trunkline.cursors.queue.errors import (
     ScheduleFull,
 )
 from trunkline.cursors.queue.limits import QueueLimits
-from trunkline.cursors.queue.message import NO_HEADERS, Delivery, Message, QueueStats
-from trunkline.cursors.queue.owner import QueueOwner
+from trunkline.cursors.queue.message import NO_HEADERS, Delivery, Lessor, Message, QueueStats
+from trunkline.cursors.queue.owner import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, QueueOwner
 from trunkline.cursors.queue.restored import RestoredQueue, restore_queues
 from trunkline.cursors.queue.runtime import QueueRuntime
 from trunkline.cursors.queue.schedule import ScheduledMessage, Scheduling
@@ -26,6 +26,7 @@ __all__ = [
     "REJECTED",
     "ConsumerRefused",
     "Delivery",
+    "Lessor",
     "Message",
     "Overflow",
     "QueueConsumer",

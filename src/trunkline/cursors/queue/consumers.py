@@ -146,7 +146,7 @@ class Consumers:
             shares[place].append(number)
             credits.spend(place)
         self._pass_turn(willing[place][0])
-        return [(entry, _pick(taken, share)) for (entry, _), share in zip(willing, shares, strict=True) if share]
+        return [(entry, taken.picked(share)) for (entry, _), share in zip(willing, shares, strict=True) if share]
 
     def _deal_by_key(self, line: Line, willing: list[tuple[Registration, int]], credits: _Credits, limit: int, max_bytes: int) -> list[tuple[Registration, Taken]]:  # fmt: skip
         """One at a time, because who may have a message depends on its key."""
@@ -201,14 +201,6 @@ class _Credits:
         pool = self._pools[place]
         if pool is not None:
             self._left_in[pool] -= 1
-
-
-def _pick(taken: Taken, numbers: list[int]) -> Taken:
-    messages = [taken.messages[number] for number in numbers]
-    priors = None if taken.priors is None else [taken.priors[number] for number in numbers]
-    return Taken(
-        [taken.offsets[number] for number in numbers], messages, priors, sum(len(message.value) for message in messages)
-    )
 
 
 def _joined_all(parts: list[Taken]) -> Taken:

@@ -1,12 +1,7 @@
 """The queue cursor: a record leased to one consumer, then acknowledged, released or dead-lettered.
 
-Protocol-neutral, and on LogStore alone. A queue is a topic of one partition and this. Every offset from the head to the end
-of the partition is in exactly one of these states:
-
-    settled     acknowledged, dropped or dead-lettered (see settled); also offsets that hold no message: transaction
-                markers, aborted records, what compaction removed
-    leased      with a consumer (see leases)
-    ready       else (see ready): the next ones are in memory, in line, the rest is only in the log
+Protocol-neutral, and on LogStore alone. A queue is a topic of one partition and this. What is in it, and in which state, is
+its contents (see contents); here is what is done with them and when: put, dealt to consumers, settled, expired, dropped.
 
 The log is the truth and memory is bounded (see limits). Opening a queue of ten million messages reads nothing but its state
 records. Priorities and keys look ahead `buffer_messages` into a backlog; within a priority, order is that of offsets.
@@ -15,7 +10,7 @@ A publication is taken over when its append has a place, from memory if it conti
 log; until then it is under way: counted, and dealt to nobody. What others append to the topic is noticed by `store.watch`, and
 taken over once nothing is under way before it, so that nothing counts twice. An open Kafka transaction holds back what follows it.
 
-Time: a message expires when its own time or the queue's is over, and is dead-lettered when it comes to the front of the line, by
+Time: a message expires when its own time or the queue's is over (see lifetimes), and is dead-lettered when it comes to the front of the line, by
 itself or through a consumer. Leases with a deadline are released when it passes.
 
 After `kill -9`, messages whose settlement the journal wrote stay settled; all others come again, in order, and those that had
@@ -30,48 +25,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from itertools import repeat
-from typing import cast
+from collections.abc import Iterable, Sequence
 
 from trunkline.cursors.queue.backing import Backing
 from trunkline.cursors.queue.consumers import Consumers, QueueConsumer
+from trunkline.cursors.queue.contents import Contents
 from trunkline.cursors.queue.errors import QueueFull, QueueGone
 from trunkline.cursors.queue.journal import StateRecord
-from trunkline.cursors.queue.leases import Leases
-from trunkline.cursors.queue.line import Taken, size_of
+from trunkline.cursors.queue.lifetimes import FOREVER_MS, Lifetimes
+from trunkline.cursors.queue.line import Taken
 from trunkline.cursors.queue.message import Delivery, Message, QueueStats
-from trunkline.cursors.queue.owner import QueueOwner
-from trunkline.cursors.queue.progress import Progress
-from trunkline.cursors.queue.ready import ReadyMessages
+from trunkline.cursors.queue.owner import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, UNDELIVERABLE, QueueOwner
 from trunkline.cursors.queue.restored import RestoredQueue
 from trunkline.cursors.queue.runtime import Handout, QueueRuntime
 from trunkline.cursors.queue.schedule import Schedule, ScheduledMessage, Scheduling
 from trunkline.cursors.queue.settings import Overflow, QueueSettings
-from trunkline.log.errors import LogError
 from trunkline.log.store import Durability, TopicInfo
 from trunkline.log.ticket import Appended, Ticket
 
 _logger = logging.getLogger(__name__)
 
-REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
-UNDELIVERABLE = "undeliverable"
 _UNLIMITED = 1 << 62
-_MESSAGE_OVERHEAD_BYTES = 200  # of a message in memory, beside its body
-_LEASE_OVERHEAD_BYTES = 250
 _RETRY_MS = 1_000  # after a failed read
-
-_make_delivery = cast("Callable[[tuple[object, ...]], Delivery]", partial(tuple.__new__, Delivery))
 
 
 class QueueCursor:
     # A broker has tens of thousands of these, and an instance with a dictionary of thirty names takes a kilobyte more.
     __slots__ = (
-        "_accounted_bytes", "_acknowledged", "_backing", "_clock", "_dead_lettered", "_delivered", "_journal", "_judged_ms",
-        "_leases", "_limits", "_line", "_owner", "_progress", "_published", "_put_ms", "_ready", "_redelivered", "_runtime",
-        "_schedule", "_settled", "_undeliverable", "_withheld", "consumers", "deleted", "durable", "gone", "last_used_ms", "name",
-        "settings", "topic",
+        "_backing", "_clock", "_contents", "_journal", "_leases", "_lifetimes", "_limits", "_line", "_owner", "_ready",
+        "_runtime", "_schedule", "_undeliverable", "_withheld", "consumers", "deleted", "durable", "gone", "last_used_ms",
+        "name", "settings", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -94,22 +77,27 @@ class QueueCursor:
         self.gone = False
         self.deleted = False  # gone on somebody's wish, and its messages with it
         self.last_used_ms = runtime.clock.monotonic_ms()
-        self._put_ms: int | None = None  # when the first message since the last deal came, while consumers waited
-        self._judged_ms: int | None = None  # that time, during the deal
         self._runtime = runtime
         self._owner = owner
         self._clock = runtime.clock
         self._limits = runtime.limits
         self._journal = runtime.journal if durable else None
         self.consumers = Consumers(name, single_active=settings.single_active_consumer, by_key=settings.order_by_key)
-        self._leases = Leases()
+        self._lifetimes = Lifetimes(self._clock, settings.message_ttl_ms)
         self._schedule = Schedule(
-            queue_id, self._journal, self._limits, first_id=self._clock.wall_ms() << 16, arm=self._arm
+            queue_id,
+            self._journal,
+            self._limits,
+            self._clock.wall_ms() << 16,
+            put=self.put,
+            refused_is_done=settings.overflow is Overflow.REJECT_PUBLISH_DLX,
+            arm=self._arm,
         )
-        self._accounted_bytes = 0
+        if restored is not None:
+            for number, (due_ms, offset) in restored.scheduled.items():
+                self._schedule.restore(number, due_ms, offset)
         self._withheld = False  # there is more in the log than was taken over
         self._undeliverable = 0
-        self._published = self._delivered = self._redelivered = self._acknowledged = self._dead_lettered = 0
         self._backing = Backing(
             topic,
             runtime,
@@ -118,43 +106,29 @@ class QueueCursor:
             appended=self._on_append,
             failed=self._cannot_write,
         )
-        bounds = self._backing.bounds()
-        in_order = settings.max_priority is None and not settings.order_by_key
-        self._progress = Progress(queue_id, topic.id, bounds.log_start_offset, in_order=in_order)
-        self._settled = self._progress.settled
-        if restored is not None:
-            self._restore(restored, bounds.log_start_offset, bounds.high_watermark)
-        self._ready = ReadyMessages(
-            self._backing.tp,
+        self._contents = Contents(
+            self,
+            owner,
+            queue_id,
+            topic,
             settings,
             runtime,
-            self._progress,
-            self._leases,
-            end=bounds.last_stable_offset,
+            self._backing,
+            self._journal,
+            restored,
             refresh=self._refresh,
             loaded=self._loaded,
         )
-        self._line = self._ready.line
+        self._ready = self._contents.ready
+        self._line = self._contents.line
+        self._leases = self._contents.leases
         self._arm()
-
-    def _restore(self, restored: RestoredQueue, start: int, end: int) -> None:
-        for number, (due_ms, offset) in restored.scheduled.items():
-            self._schedule.restore(number, due_ms, offset)
-        if self._progress.restore(restored, start, end) and self._journal is not None:
-            _logger.warning("the log of queue %s ends at %d, before its state: the state is cut back", self.name, end)
-            self._journal.write(self.changes(), Durability.DISK)
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
     @property
     def ready(self) -> int:
-        under_way = self._backing.under_way
-        if not under_way:
-            return self._ready.count
-        limit = self.settings.max_length
-        if limit is not None and self.settings.overflow is Overflow.DROP_HEAD:  # they will push out as many
-            return max(min(self._ready.count + under_way, limit), self._ready.count)
-        return self._ready.count + under_way
+        return self._contents.ready_count
 
     @property
     def unacked(self) -> int:
@@ -162,7 +136,7 @@ class QueueCursor:
 
     @property
     def ready_bytes(self) -> int:
-        return self._ready.size_bytes + self._backing.under_way_bytes
+        return self._contents.ready_bytes
 
     @property
     def loaded(self) -> int:
@@ -170,6 +144,7 @@ class QueueCursor:
         return self._line.count
 
     def stats(self) -> QueueStats:
+        contents = self._contents
         return QueueStats(
             ready=self.ready,
             unacked=len(self._leases),
@@ -178,13 +153,13 @@ class QueueCursor:
             ready_bytes=self.ready_bytes,
             unacked_bytes=self._leases.size_bytes,
             buffered_bytes=self._line.size_bytes,
-            head_offset=self._settled.head,
+            head_offset=contents.settled.head,
             end_offset=self._ready.end,
-            published=self._published,
-            delivered=self._delivered,
-            redelivered=self._redelivered,
-            acknowledged=self._acknowledged,
-            dead_lettered=self._dead_lettered,
+            published=contents.published,
+            delivered=contents.delivered,
+            redelivered=contents.redelivered,
+            acknowledged=contents.acknowledged,
+            dead_lettered=contents.dead_lettered,
         )
 
     # -- put ---------------------------------------------------------------------------------------------------------
@@ -197,48 +172,24 @@ class QueueCursor:
         if settings.overflow is not Overflow.DROP_HEAD and (
             settings.max_length is not None or settings.max_bytes is not None
         ):
-            room = self._room(messages)
+            room = self._contents.room_for(messages)
             if room < len(messages):
-                stored = self._append(messages[:room], durability) if room else None
+                stored = self._contents.append(messages[:room], self._clock.wall_ms(), durability) if room else None
                 if settings.overflow is Overflow.REJECT_PUBLISH_DLX:
                     for message in messages[room:]:
-                        self._give_up(Delivery(-1, message, False, 0, self, None), MAXLEN)
+                        self._contents.dead_letter(Delivery(-1, message, False, 0, self, None), MAXLEN)
                 raise QueueFull(self.name, room, stored)
-        return self._append(messages, durability)
-
-    def _room(self, messages: Sequence[Message]) -> int:
-        """How many of the messages fit. As in RabbitMQ a queue is full when it has reached its maximum, not before."""
-        ready, size = self.ready, self.ready_bytes
-        max_length = self.settings.max_length if self.settings.max_length is not None else _UNLIMITED
-        max_bytes = self.settings.max_bytes if self.settings.max_bytes is not None else _UNLIMITED
-        for number, message in enumerate(messages):
-            if ready >= max_length or size + len(message.value) > max_bytes:
-                return number
-            ready += 1
-            size += len(message.value)
-        return len(messages)
-
-    def _append(self, messages: Sequence[Message], durability: Durability) -> Ticket:
-        now_ms = self._clock.wall_ms()
-        size = size_of(messages)
-        count = len(messages)
-        stored = self._backing.append(messages, size, now_ms, durability, self._ready.end)
-        if self._backing.under_way:
-            self._account()
-        self._published += count
-        progress = self._progress
-        progress.mean_bytes = (progress.mean_bytes * 7 + size // count) // 8 if progress.mean_bytes else size // count
-        return stored
+        return self._contents.append(messages, self._clock.wall_ms(), durability)
 
     def _on_placed(self, base: int, messages: Sequence[Message], size: int, now_ms: int) -> None:
         """Messages that we appended have their place."""
         ready, settings = self._ready, self.settings
         awaited = len(self.consumers) > 0
-        if awaited and self._put_ms is None:
-            self._put_ms = messages[0].timestamp_ms
+        if awaited:
+            self._lifetimes.awaited(messages[0].timestamp_ms)
         if base == ready.end:
             ready.enter(base, list(messages), size, now_ms, awaited=awaited)
-            self._account()
+            self._contents.account()
             if settings.max_length is not None or settings.max_bytes is not None:
                 self._drop_excess()
             if ready.expiring:
@@ -250,21 +201,9 @@ class QueueCursor:
             self._runtime.wake(self)
 
     def _on_refused(self, count: int) -> None:
-        self._published -= count
-        self._account()
+        self._contents.refused(count)
         if self._withheld:
             self._runtime.wake(self)
-
-    def _account(self) -> None:
-        held = (
-            self._line.size_bytes
-            + self._line.count * _MESSAGE_OVERHEAD_BYTES
-            + self._leases.size_bytes
-            + len(self._leases) * _LEASE_OVERHEAD_BYTES
-            + self._backing.under_way_bytes
-        )
-        self._runtime.held_bytes += held - self._accounted_bytes
-        self._accounted_bytes = held
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
@@ -289,17 +228,10 @@ class QueueCursor:
         # While messages of ours are under way, what is new beyond the last place may be them.
         self._withheld = self._backing.under_way > 0 and end > self._ready.placed_to
         self._ready.extend_to(self._ready.placed_to if self._withheld else end)
-        if bounds.log_start_offset > self._settled.head:
-            self._skip_to(bounds.log_start_offset)
+        if bounds.log_start_offset > self._contents.settled.head:
+            self._contents.skip_to(bounds.log_start_offset)
+            self._runtime.wake(self)
         return True
-
-    def _skip_to(self, start: int) -> None:
-        """Records before `start` were removed by retention or on a client's wish."""
-        self._end_leases([offset for offset in self._leases.held if offset < start])
-        self._settled.settle_before(start)
-        self._ready.reread_from(self._settled.head)
-        self._account()
-        self._touch()
 
     async def load(self) -> bool:
         """Read the backlog until something can be acquired; False when nothing can, read or not."""
@@ -307,7 +239,7 @@ class QueueCursor:
             if not self._backing.under_way:
                 return False
             await self._backing.all_placed()
-        return self._may_lease
+        return self._contents.may_lease
 
     async def catch_up(self, placed_to: int) -> None:
         """Take over what was stored before this offset. If there is room in memory it is read: then `ready` counts no
@@ -322,8 +254,8 @@ class QueueCursor:
         if not done:
             self._runtime.arm(self, self._clock.monotonic_ms() + _RETRY_MS)
             return
-        self._account()
-        self._touch()  # it may have met offsets without a message
+        self._contents.account()
+        self._contents.touch()  # it may have met offsets without a message
         self._drop_excess()
         if self._ready.expiring:
             self._arm()
@@ -351,13 +283,8 @@ class QueueCursor:
             self._journal.flush()
         return deliveries
 
-    @property
-    def _may_lease(self) -> bool:
-        limits, leases = self._limits, self._leases
-        return len(leases) < limits.max_leases and leases.size_bytes < limits.max_leased_bytes
-
     def _take(self, limit: int, max_bytes: int, consumer: object) -> Taken | None:
-        if not self._may_lease:
+        if not self._contents.may_lease:
             return None
         limit = min(limit, self._limits.max_leases - len(self._leases))
         while True:
@@ -370,62 +297,24 @@ class QueueCursor:
 
     def _without_expired(self, taken: Taken, consumer: object) -> Taken | None:
         """Dead-letter those of the messages whose time is over; the rest, or None when there is none."""
-        now_ms = self._now_ms()
-        dead = [n for n, message in enumerate(taken.messages) if self._expiry_ms(message) < now_ms]
-        if not dead:
-            return taken
-        for number in dead:
-            prior = 0 if taken.priors is None else taken.priors[number]
-            delivery = Delivery(taken.offsets[number], taken.messages[number], prior > 0, prior, self, consumer)
-            self._line.ended(delivery)
-            self._give_up(delivery, EXPIRED)
-        self._settle([taken.offsets[number] for number in dead])
-        gone = set(dead)
-        kept = [number for number in range(len(taken)) if number not in gone]
-        if not kept:
-            return None
-        messages = [taken.messages[number] for number in kept]
-        priors = None if taken.priors is None else [taken.priors[number] for number in kept]
-        return Taken([taken.offsets[number] for number in kept], messages, priors, size_of(messages))
+        dead = self._lifetimes.expired(taken.messages)
+        return self._contents.dead_letter_of(taken, dead, consumer, EXPIRED) if dead else taken
 
     def _lease(self, taken: Taken, consumer: object, lease_ms: int | None, *, no_ack: bool) -> list[Delivery]:
-        offsets = taken.offsets
-        priors = taken.priors
-        self._delivered += len(taken)
-        if priors is None:
-            fields = zip(
-                offsets, taken.messages, repeat(False), repeat(1), repeat(self), repeat(consumer), strict=False
-            )
-            deliveries = list(map(_make_delivery, fields))
-        else:
-            self._redelivered += sum([prior > 0 for prior in priors])
-            deliveries = [
-                Delivery(offset, message, prior > 0, prior + 1, self, consumer)
-                for offset, message, prior in zip(offsets, taken.messages, priors, strict=True)
-            ]
         if no_ack:
-            if self.settings.order_by_key:
-                for delivery in deliveries:
-                    self._line.ended(delivery)
-            self._acknowledged += len(deliveries)
-            self._settle(offsets)
-            self._account()
-            return deliveries
-        self._leases.add(offsets, deliveries, taken.size_bytes)
-        self._progress.note_delivered(offsets, priors)
-        self._touch()
+            return self._contents.give_away(taken, consumer)
+        deliveries = self._contents.lease(taken, consumer)
         deadline_ms = lease_ms if lease_ms is not None else self.settings.lease_ms
         if deadline_ms is not None:
             at_ms = self._clock.monotonic_ms() + deadline_ms
-            for offset in offsets:
+            for offset in taken.offsets:
                 self._leases.set_deadline(offset, at_ms)
             self._arm()
-        self._account()
         return deliveries
 
     def deal(self, handout: Handout) -> None:
         """The queue's part of a turn: choose what consumers get, and lease it to them."""
-        self._judged_ms, self._put_ms = self._put_ms, None
+        self._lifetimes.begin_deal()
         try:
             if not self._refresh():
                 return
@@ -436,7 +325,7 @@ class QueueCursor:
             elif self._ready.expiring and not self._line.count:
                 self._start_load()
         finally:
-            self._judged_ms = None
+            self._lifetimes.end_deal()
 
     def _deal(self, handout: Handout) -> None:
         if not self._line.count and not self._ready.short:
@@ -446,14 +335,14 @@ class QueueCursor:
         if not willing:
             return
         limit = min(limits.turn_messages, limits.max_leases - len(self._leases))
-        if self._line.count and self._ready.in_order and self._may_lease:
+        if self._line.count and self._ready.in_order and self._contents.may_lease:
             again = False
             for registration, taken in self.consumers.deal(self._line, willing, limit, limits.turn_bytes):
                 again = True
                 live = self._without_expired(taken, registration.consumer) if self._ready.expiring else taken
                 if live is not None:
                     deliveries = self._lease(live, registration.consumer, None, no_ack=registration.no_ack)
-                    handout.append((registration.consumer, deliveries))
+                    handout.append((self, registration.consumer, deliveries))
             if again and self._line.count:
                 self._runtime.wake(self)
         self._start_load()
@@ -466,12 +355,13 @@ class QueueCursor:
 
     def acknowledge(self, offsets: Iterable[int]) -> int:
         """The consumer is done with these. Offsets that are not leased (any more) are passed over; returns how many were."""
-        found = self._end_leases(offsets)
+        found = self._contents.end_leases(offsets)
         if found:
-            self._acknowledged += len(found)
-            self._settle([delivery[0] for delivery in found])
-            self._account()
-            if len(self.consumers) and self.ready:
+            contents = self._contents
+            contents.acknowledged += len(found)
+            contents.settle([delivery[0] for delivery in found])
+            contents.account()
+            if len(self.consumers) and contents.ready_count:
                 self._runtime.wake(self)
         return len(found)
 
@@ -485,39 +375,35 @@ class QueueCursor:
 
     def release(self, offsets: Iterable[int], *, redelivered: bool = True) -> int:
         """Back to their places in line. `redelivered` False: the consumer never saw them."""
-        found = self._end_leases(offsets)
+        found = self._contents.end_leases(offsets)
         if not found:
             return 0
         limit = self.settings.delivery_limit
         worn: list[int] = []
         for delivery in found:
-            offset, message, _, count, _, _ = delivery
-            if redelivered and limit is not None and count > limit:
-                worn.append(offset)
-                self._give_up(delivery, DELIVERY_LIMIT)
-                continue
-            if not redelivered:
-                count -= 1
-                self._progress.set_prior(offset, count)
-            self._ready.put_back(offset, message, count)
+            if redelivered and limit is not None and delivery.delivery_count > limit:
+                worn.append(delivery.offset)
+                self._contents.dead_letter(delivery, DELIVERY_LIMIT)
+            else:
+                self._contents.put_back(delivery, seen=redelivered)
         if worn:
-            self._settle(worn)
+            self._contents.settle(worn)
         self._drop_excess()
-        self._account()
+        self._contents.account()
         if self._ready.expiring:
             self._arm()
-        self._touch()
+        self._contents.touch()
         self._runtime.wake(self)
         return len(found)
 
     def reject(self, offsets: Iterable[int], reason: str = REJECTED) -> int:
         """Give these up: dead-lettered, or dropped."""
-        found = self._end_leases(offsets)
+        found = self._contents.end_leases(offsets)
         for delivery in found:
-            self._give_up(delivery, reason)
+            self._contents.dead_letter(delivery, reason)
         if found:
-            self._settle([delivery.offset for delivery in found])
-            self._account()
+            self._contents.settle([delivery.offset for delivery in found])
+            self._contents.account()
             self._runtime.wake(self)
         return len(found)
 
@@ -536,7 +422,8 @@ class QueueCursor:
                 why,
             )
         if not self.reject([delivery.offset], UNDELIVERABLE):
-            self._give_up(delivery, UNDELIVERABLE)  # it was taken without acknowledgement, and so is settled already
+            # It was taken without acknowledgement, and so is settled already.
+            self._contents.dead_letter(delivery, UNDELIVERABLE)
 
     def extend(self, offset: int, lease_ms: int) -> bool:
         """Let the lease end so long from now. 0 ends it at once; False when there is no such lease."""
@@ -552,102 +439,39 @@ class QueueCursor:
         """Completes when everything settled so far is on disk; None: it is, or the queue is not durable."""
         return None if self._journal is None else self._journal.commit()
 
-    def _end_leases(self, offsets: Iterable[int]) -> list[Delivery]:
-        found = self._leases.end(offsets)
-        if self.settings.order_by_key:
-            for delivery in found:
-                if self._line.ended(delivery):
-                    self._runtime.wake(self)
-        return found
-
-    def _settle(self, offsets: Sequence[int]) -> None:
-        self._progress.settle(offsets)
-        self._touch()
-        self._trim()
-
-    def _give_up(self, delivery: Delivery, reason: str) -> None:
-        """Hand a message to whoever takes dead letters. The caller settles it."""
-        if self.settings.dead_letter is not None:
-            self._dead_lettered += 1
-            try:
-                self._owner.dead_letter(delivery, reason)
-            except Exception:
-                _logger.exception("a message of queue %s was lost on its way to the dead letters", self.name)
-
     def _drop_excess(self) -> None:
         """Drop from the front of the line what is more than the queue may hold."""
-        settings, line = self.settings, self._line
-        max_length = _UNLIMITED if settings.max_length is None else settings.max_length
-        max_bytes = _UNLIMITED if settings.max_bytes is None else settings.max_bytes
-        if settings.overflow is not Overflow.DROP_HEAD:
+        if self.settings.overflow is not Overflow.DROP_HEAD:
             return
-        while (self.ready > max_length or self.ready_bytes > max_bytes) and line.first() is not None:
-            offset, message, prior = line.drop_first()
-            self._give_up(Delivery(offset, message, prior > 0, prior, self, None), MAXLEN)
-            self._settle((offset,))
-        if self.ready > max_length or self.ready_bytes > max_bytes:
+        contents = self._contents
+        while contents.in_excess and self._line.first() is not None:
+            contents.dead_letter_first(MAXLEN)
+        if contents.in_excess:
             self._start_load()
-        self._account()
+        contents.account()
 
     async def purge(self) -> int:
         """Drop every ready message; returns how many. What is leased stays leased."""
         await self._backing.all_placed()
         self._refresh()
-        count = self.ready
-        end = self._ready.end
-        self._progress.purge(end, sorted(offset for offset in self._leases.held if offset < end))
-        self._ready.reread_from(end)
-        self._account()
-        self._touch()
-        self._trim()
-        return count
+        return self._contents.purge()
 
     async def peek(self, start: int | None = None, count: int = 1) -> list[Delivery]:
         """Ready messages from an offset on (None: the oldest), without taking them, in the order of the log."""
         await self._backing.all_placed()
         self._refresh()
-        found: list[Delivery] = []
-        position = max(self._settled.head, start or 0)
-        while len(found) < count and position < max(self._ready.end, self._ready.placed_to) and not self.gone:
-            offsets, messages, end = await self._backing.read(position)
-            for offset, message in zip(offsets, messages, strict=True):
-                if offset in self._settled or offset in self._leases:
-                    continue
-                prior = self._progress.prior(offset)
-                found.append(Delivery(offset, message, prior > 0, prior, self, None))
-                if len(found) == count:
-                    break
-            if end == position:
-                break
-            position = end
-        return found
+        return await self._contents.peek(start, count)
 
     # -- time --------------------------------------------------------------------------------------------------------
 
-    def _expiry_ms(self, message: Message) -> int:
-        """The last millisecond of the wall clock at which the message may be delivered."""
-        own_ms = _UNLIMITED if message.expires_ms is None else message.expires_ms
-        if self.settings.message_ttl_ms is None:
-            return own_ms
-        return min(own_ms, message.timestamp_ms + self.settings.message_ttl_ms)
-
-    def _now_ms(self) -> int:
-        """The time by which expiry is judged: in the deal after messages came, the time when they did.
-
-        A message with no time to live at all is for a consumer who waits already, however long the turn takes.
-        """
-        return self._clock.wall_ms() if self._judged_ms is None else self._judged_ms
-
     def _expire_first(self) -> None:
-        now_ms = self._now_ms()
-        while (first := self._line.first()) is not None and self._expiry_ms(first[1]) < now_ms:
-            offset, message, prior = self._line.drop_first()
-            self._give_up(Delivery(offset, message, prior > 0, prior, self, None), EXPIRED)
-            self._settle((offset,))
+        now_ms = self._lifetimes.now_ms()
+        while (first := self._line.first()) is not None and self._lifetimes.last_ms(first[1]) < now_ms:
+            self._contents.dead_letter_first(EXPIRED)
         self._ready.calm()
         if not self._line.count:
             self._start_load()
-        self._account()
+        self._contents.account()
 
     def next_deadline_ms(self) -> float | None:
         """When `expire` has something to do, on the monotonic clock."""
@@ -657,9 +481,9 @@ class QueueCursor:
             found.append(lease_ms)
         to_monotonic_ms = self._clock.monotonic_ms() - self._clock.wall_ms()
         if self._ready.expiring and (first := self._line.first()) is not None:
-            expiry_ms = self._expiry_ms(first[1])
-            if expiry_ms < _UNLIMITED:
-                found.append(expiry_ms + 1 + to_monotonic_ms)
+            last_ms = self._lifetimes.last_ms(first[1])
+            if last_ms < FOREVER_MS:
+                found.append(last_ms + 1 + to_monotonic_ms)
         if self.settings.expires_ms is not None and not len(self.consumers):
             found.append(self.last_used_ms + self.settings.expires_ms)
         due_ms = self._schedule.next_due_ms()
@@ -679,9 +503,10 @@ class QueueCursor:
         late = self._leases.late(now_ms)
         if late:
             self.release(late)
-        unread = self._schedule.let_in(self._clock.wall_ms(), self._put_due)
+        unread = self._schedule.let_in(self._clock.wall_ms())
         if unread:
-            self._runtime.start_task(asyncio.get_running_loop().create_task(self._read_due(unread)))
+            reading = self._schedule.read_in(unread, self._clock.wall_ms)
+            self._runtime.start_task(asyncio.get_running_loop().create_task(reading))
         if self._ready.expiring:
             self._expire_first()
         if not self._line.count:
@@ -710,20 +535,6 @@ class QueueCursor:
 
     def scheduled(self) -> list[ScheduledMessage]:
         return self._schedule.listed()
-
-    def _put_due(self, messages: list[Message]) -> tuple[int, Ticket | None]:
-        try:
-            return len(messages), self.put(messages, Durability.OS)
-        except QueueFull as full:
-            dead_lettered = self.settings.overflow is Overflow.REJECT_PUBLISH_DLX
-            return len(messages) if dead_lettered else full.accepted, full.stored
-        except (LogError, QueueGone) as error:
-            _logger.error("scheduled messages of queue %s will be tried again: %s", self.name, error)
-            return 0, None
-
-    async def _read_due(self, entries: list[ScheduledMessage]) -> None:
-        await self._schedule.read_in(entries, self._clock.wall_ms, self._put_due)
-        self._arm()
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
@@ -757,26 +568,9 @@ class QueueCursor:
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def _touch(self) -> None:
-        if self._journal is not None:
-            self._journal.touch(self)
-
-    def changes(self) -> list[StateRecord]:
-        return self._progress.changes()
-
-    def unwritten(self) -> None:
-        self._progress.unwritten()
-
     def tombstones(self) -> list[StateRecord]:
         """What removes the queue from the journal."""
-        return self._progress.tombstones() + self._schedule.tombstones()
-
-    def _trim(self) -> None:
-        if not self.settings.retain:
-            self._backing.trim(self._head, self._progress.mean_bytes)
-
-    def _head(self) -> int:
-        return self._settled.head
+        return self._contents.progress.tombstones() + self._schedule.tombstones()
 
     def _end(self, reason: str) -> None:
         self.vanish(reason)
@@ -787,7 +581,7 @@ class QueueCursor:
         if self.gone:
             return
         self.gone = self.deleted = True
-        self._backing.close()
+        self._contents.close()
         self._runtime.forget(self)
         for consumer in self.consumers:
             self.consumers.remove(consumer)
@@ -795,12 +589,10 @@ class QueueCursor:
                 consumer.cancelled(reason)
             except Exception:
                 _logger.exception("a consumer of queue %s failed", self.name)
-        self._leases.clear()
-        self._ready.reread_from(self._ready.end)
-        self._account()
+        self._contents.clear()
 
     def close(self) -> None:
         """Stop watching the log; the broker goes down."""
         self.gone = True
-        self._backing.close()
+        self._contents.close()
         self._runtime.arm(self, None)

@@ -41,6 +41,12 @@ class Taken:
         priors = None if self.priors is None else self.priors[start::step]
         return Taken(self.offsets[start::step], messages, priors, size_of(messages))
 
+    def picked(self, numbers: Sequence[int]) -> Taken:
+        """The messages at these places."""
+        messages = [self.messages[number] for number in numbers]
+        priors = None if self.priors is None else [self.priors[number] for number in numbers]
+        return Taken([self.offsets[number] for number in numbers], messages, priors, size_of(messages))
+
 
 def size_of(messages: Sequence[Message]) -> int:
     return sum([len(message[0]) for message in messages])

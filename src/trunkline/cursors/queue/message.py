@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from trunkline.cursors.queue.cursor import QueueCursor
+from trunkline.log.ticket import Appended
 
 NO_HEADERS = b"\x00"  # an encoded header section with a count of zero
 
@@ -22,6 +23,30 @@ class Message(NamedTuple):
     persistent: bool = True
 
 
+class Lessor(Protocol):
+    """The queue that a delivery comes from, to which a consumer gives it back. QueueCursor says what each call does."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def gone(self) -> bool: ...
+
+    def held_by(self, consumer: object) -> list[int]: ...
+
+    def acknowledge(self, offsets: Iterable[int]) -> int: ...
+
+    def release(self, offsets: Iterable[int], *, redelivered: bool = True) -> int: ...
+
+    def reject(self, offsets: Iterable[int]) -> int: ...
+
+    def give_up(self, delivery: Delivery, why: object) -> None: ...
+
+    def extend(self, offset: int, lease_ms: int) -> bool: ...
+
+    def committed(self) -> asyncio.Future[Appended] | None: ...
+
+
 class Delivery(NamedTuple):
     """A message in the hands of a consumer. It is leased until it is acknowledged, released or rejected."""
 
@@ -29,7 +54,7 @@ class Delivery(NamedTuple):
     message: Message
     redelivered: bool
     delivery_count: int  # 1 the first time
-    queue: QueueCursor
+    queue: Lessor
     consumer: object
 
 

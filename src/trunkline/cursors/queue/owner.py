@@ -6,6 +6,10 @@ from typing import Protocol
 
 from trunkline.cursors.queue.message import Delivery
 
+# Why a queue gives up a message.
+REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
+UNDELIVERABLE = "undeliverable"
+
 
 class QueueOwner(Protocol):
     def dead_letter(self, delivery: Delivery, reason: str) -> None:

@@ -21,6 +21,7 @@ class Progress:
         self._queue_id = queue_id
         self._topic_id = topic_id
         self._in_order = in_order
+        self.gone = False  # the queue serves nobody any more
         self.settled = SettledOffsets(start)
         self.delivered_to = start
         self.mean_bytes = 0  # of a message's body, lately

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Hashable, Iterable
+from typing import Protocol
 
 from trunkline.clock import Clock
 from trunkline.cursors.queue.consumers import QueueConsumer
@@ -23,13 +23,29 @@ from trunkline.cursors.queue.message import Delivery
 from trunkline.deadlines import Deadlines
 from trunkline.log.store import LogStore
 
-if TYPE_CHECKING:
-    from trunkline.cursors.queue.cursor import QueueCursor
-
 _logger = logging.getLogger(__name__)
 
-Handout = list[tuple[QueueConsumer, list[Delivery]]]
 Work = Callable[[], None]
+
+
+class DealingQueue(Hashable, Protocol):
+    """A queue, as far as it has a part in turns."""
+
+    @property
+    def name(self) -> str: ...
+
+    def deal(self, handout: Handout) -> None:
+        """Choose what consumers get, and lease it to them."""
+
+    def expire(self) -> None:
+        """A deadline has passed."""
+
+    def remove_consumer(self, consumer: QueueConsumer) -> None: ...
+
+    def release(self, offsets: Iterable[int]) -> int: ...
+
+
+Handout = list[tuple[DealingQueue, QueueConsumer, list[Delivery]]]
 
 
 class DealingTurn(Protocol):
@@ -51,9 +67,9 @@ class QueueRuntime:
         self.held_bytes = 0  # in memory, of all queues
         self._ask = turn.ask_to_deal
         self.put_off = turn.put_off
-        self._woken: dict[QueueCursor, None] = {}
+        self._woken: dict[DealingQueue, None] = {}
         self._requested = False
-        self._armed: Deadlines[QueueCursor] = Deadlines()
+        self._armed: Deadlines[DealingQueue] = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -61,7 +77,7 @@ class QueueRuntime:
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
-    def wake(self, queue: QueueCursor) -> None:
+    def wake(self, queue: DealingQueue) -> None:
         self._woken[queue] = None
         self._request_turn()
 
@@ -81,15 +97,14 @@ class QueueRuntime:
             except Exception:
                 _logger.exception("queue %s could not deal its messages", queue.name)
         self.journal.flush()
-        for consumer, deliveries in handout:
+        for queue, consumer, deliveries in handout:
             try:
                 consumer.deliver(deliveries)
             except Exception:
-                self._take_back(consumer, deliveries)
+                self._take_back(queue, consumer, deliveries)
 
-    def _take_back(self, consumer: QueueConsumer, deliveries: list[Delivery]) -> None:
+    def _take_back(self, queue: DealingQueue, consumer: QueueConsumer, deliveries: list[Delivery]) -> None:
         """A consumer failed. It gets nothing more, or it would fail in every turn; what it did not take goes to others."""
-        queue = deliveries[0].queue
         _logger.exception("a consumer of queue %s failed and is cancelled", queue.name)
         try:
             queue.remove_consumer(consumer)
@@ -98,10 +113,9 @@ class QueueRuntime:
         except Exception:
             _logger.exception("a consumer of queue %s could not be cancelled", queue.name)
 
-    def forget(self, queue: QueueCursor) -> None:
+    def forget(self, queue: DealingQueue) -> None:
         self._woken.pop(queue, None)
         self._armed.cancel(queue)
-        self.journal.forget(queue)
 
     def start_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -109,7 +123,7 @@ class QueueRuntime:
 
     # -- deadlines ---------------------------------------------------------------------------------------------------
 
-    def arm(self, queue: QueueCursor, at_ms: float | None) -> None:
+    def arm(self, queue: DealingQueue, at_ms: float | None) -> None:
         """Call the queue's `expire` at this time of the monotonic clock, instead of the time said before."""
         if at_ms is None:
             self._armed.cancel(queue)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from trunkline.cursors.queue import state
-from trunkline.cursors.queue.errors import ScheduleFull
+from trunkline.cursors.queue.errors import QueueFull, QueueGone, ScheduleFull
 from trunkline.cursors.queue.journal import QueueJournal, StateRecord
 from trunkline.cursors.queue.limits import QueueLimits
 from trunkline.cursors.queue.message import Message
@@ -27,8 +27,7 @@ from trunkline.log.ticket import Appended, Ticket
 
 _logger = logging.getLogger(__name__)
 
-# Puts messages; says how many, from the first on, the queue has taken or given up, and the ticket of those it has taken.
-Put = Callable[[list[Message]], tuple[int, Ticket | None]]
+Put = Callable[[list[Message], Durability], Ticket]
 
 RETRY_MS = 1_000  # after a read that failed, or a queue that was full
 
@@ -50,10 +49,21 @@ class ScheduledMessage(NamedTuple):
 
 class Schedule:
     def __init__(
-        self, queue_id: str, journal: QueueJournal | None, limits: QueueLimits, first_id: int, arm: Callable[[], None]
+        self,
+        queue_id: str,
+        journal: QueueJournal | None,
+        limits: QueueLimits,
+        first_id: int,
+        *,
+        put: Put,
+        refused_is_done: bool,
+        arm: Callable[[], None],
     ) -> None:
-        """`arm` is called when messages have become due at another time, of their own accord."""
+        """`put` lets messages into the queue; when that is full, what it refuses is `refused_is_done`, or tried again.
+        `arm` is called when messages have become due at another time, of their own accord."""
         self._queue_id = queue_id
+        self._put = put
+        self._refused_is_done = refused_is_done
         self._journal = journal
         self._arm = arm
         self._limits = limits
@@ -145,7 +155,7 @@ class Schedule:
 
     # -- into the queue ----------------------------------------------------------------------------------------------
 
-    def let_in(self, now_ms: int, put: Put) -> list[ScheduledMessage]:
+    def let_in(self, now_ms: int) -> list[ScheduledMessage]:
         """Put what is due and in memory; returns what is due and must be read first (see `read_in`).
 
         What the queue does not take tries again later.
@@ -153,10 +163,10 @@ class Schedule:
         due = self.due(now_ms)
         held = [entry for entry in due if entry.message is not None]
         if held:
-            self._enter(held, [entry.message for entry in held if entry.message is not None], now_ms, put)
+            self._enter(held, [entry.message for entry in held if entry.message is not None], now_ms)
         return [entry for entry in due if entry.message is None]
 
-    async def read_in(self, entries: Sequence[ScheduledMessage], now_ms: Callable[[], int], put: Put) -> None:
+    async def read_in(self, entries: Sequence[ScheduledMessage], now_ms: Callable[[], int]) -> None:
         """Put messages that are due but only in the log, one by one."""
         for entry in entries:
             try:
@@ -166,15 +176,10 @@ class Schedule:
                 self.retry([entry], now_ms() + RETRY_MS)
                 continue
             if message is not None and entry.id in self._entries:
-                self._enter([entry], [message], now_ms(), put)
+                self._enter([entry], [message], now_ms())
+        self._arm()
 
-    def _enter(
-        self,
-        entries: Sequence[ScheduledMessage],
-        messages: Sequence[Message],
-        now_ms: int,
-        put: Put,
-    ) -> None:
+    def _enter(self, entries: Sequence[ScheduledMessage], messages: Sequence[Message], now_ms: int) -> None:
         """Its own time counts from now for a message that had to wait."""
         fresh = [
             message._replace(
@@ -183,12 +188,22 @@ class Schedule:
             )
             for message in messages
         ]
-        taken, ticket = put(fresh)
+        taken, ticket = self._put_due(fresh)
         self.retry(entries[taken:], now_ms + RETRY_MS)
         if ticket is None or ticket.place is not None:
             self.remove([entry.id for entry in entries[:taken]])
         else:
             ticket.when_placed(partial(self._entered, entries[:taken], now_ms))
+
+    def _put_due(self, messages: list[Message]) -> tuple[int, Ticket | None]:
+        """How many, from the first on, are done with, and the ticket of those that the queue has taken."""
+        try:
+            return len(messages), self._put(messages, Durability.OS)
+        except QueueFull as full:
+            return len(messages) if self._refused_is_done else full.accepted, full.stored
+        except (LogError, QueueGone) as error:
+            _logger.error("scheduled messages of queue %s will be tried again: %s", self._queue_id, error)
+            return 0, None
 
     def _entered(self, entries: Sequence[ScheduledMessage], now_ms: int, ticket: Ticket) -> None:
         if ticket.place is not None:

@@ -246,6 +246,8 @@ class Consumer:
 
     def acknowledge(self, count: int = 1 << 30) -> None:
         """Settle the oldest of what it holds."""
-        held = [delivery for delivery in self.got if delivery.offset in delivery.queue._leases][:count]
-        if held:
-            self.unsettled -= held[0].queue.acknowledge(offsets(held))
+        if self.got:
+            queue = self.got[0].queue
+            leased = set(queue.held_by(self))
+            held = [delivery for delivery in self.got if delivery.offset in leased][:count]
+            self.unsettled -= queue.acknowledge(offsets(held))

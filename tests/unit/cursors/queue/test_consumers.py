@@ -7,6 +7,7 @@ import pytest
 from tests.unit.cursors.queue.harness import TIGHT, Consumer, Pool, bodies, message, numbered, offsets, opened, run
 from trunkline.cursors.queue import ConsumerRefused, Delivery, QueueLimits, QueueSettings
 from trunkline.cursors.queue.journal import QUEUE_STATE
+from trunkline.log.store import LogStore
 
 
 def test_consumers_take_turns_message_by_message() -> None:
@@ -191,13 +192,16 @@ def test_that_a_message_was_delivered_is_written_before_the_consumer_sees_it() -
     class Dying(Consumer):
         """Takes the broker down with it as soon as it is called."""
 
+        store: LogStore
+
         def deliver(self, deliveries: list[Delivery]) -> None:
             super().deliver(deliveries)
-            self.end_offset = deliveries[0].queue._runtime.store.bounds(QUEUE_STATE).high_watermark
+            self.end_offset = self.store.bounds(QUEUE_STATE).high_watermark
 
     async def check() -> None:
         async with opened() as bench:
             consumer = Dying()
+            consumer.store = bench.store
             bench.queue.add_consumer(consumer)
             await bench.queue.put(numbered(3))
             before = bench.store.bounds(QUEUE_STATE).high_watermark

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.cursors.queue.harness import TIGHT, TP, Bench, message, opened, run
 from trunkline.cursors.queue import Delivery, QueueLimits, QueueSettings
-from trunkline.cursors.queue.cursor import REJECTED
+from trunkline.cursors.queue.owner import REJECTED
 
 LEASE_MS = 500
 
