@@ -26,7 +26,7 @@ async def connected(
     broker = BrokerCore(EmbeddedStore(directory))
     await broker.start()
     server = AmqpServer(broker)
-    host, port = await server.start("127.0.0.1", 0)
+    host, port = await server.listen("127.0.0.1", 0, "amqp")
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(PROTOCOL_HEADER)
     await reader.readexactly(7)  # the header of connection.start: the session is there

@@ -60,7 +60,10 @@ def test_queues_are_loaded_for_their_listeners_or_because_the_log_has_some(tmp_p
         return found
 
     async def test() -> None:
-        assert await without_listeners() == (False, {"__topology", "__consumer_offsets", "__transaction_state"})
+        assert await without_listeners() == (
+            False,
+            {"__topology", "__audit", "__consumer_offsets", "__transaction_state"},
+        )
         async with opened(tmp_path) as core:
             await declare(core, "q")
         core = BrokerCore(as_chosen(EmbeddedStore(tmp_path)), with_messaging=False)

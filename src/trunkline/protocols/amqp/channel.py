@@ -18,30 +18,22 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING
 
-from trunkline.broker.messaging.queue import Queue
+from trunkline.broker.messaging.confirms import Confirms
 from trunkline.broker.messaging.refusals import Reason, Refused, not_found
-from trunkline.cursors.queue import Delivery, QueueCursor
-from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone, ScheduleFull
-from trunkline.log.store import Durability
+from trunkline.broker.messaging.routes import delay, find_route
+from trunkline.broker.messaging.settlements import by_cursor, free, refuse
+from trunkline.broker.messaging.transaction import Taken, Transaction
+from trunkline.cursors.queue import Delivery
+from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone
 from trunkline.protocols.amqp import methods as m
-from trunkline.protocols.amqp.codec import encode_return
-from trunkline.protocols.amqp.confirms import Confirms
+from trunkline.protocols.amqp.codec import encode_confirm, encode_return
 from trunkline.protocols.amqp.consumer import Consumer
-from trunkline.protocols.amqp.errors import (
-    ACCESS_REFUSED,
-    NO_ROUTE,
-    NOT_FOUND,
-    NOT_IMPLEMENTED,
-    PRECONDITION_FAILED,
-    FrameError,
-)
+from trunkline.protocols.amqp.errors import NO_ROUTE, NOT_IMPLEMENTED, PRECONDITION_FAILED, FrameError
 from trunkline.protocols.amqp.frames import Ack, Nack, Publish, Reject
 from trunkline.protocols.amqp.management import ADDRESS as MANAGEMENT
 from trunkline.protocols.amqp.mapping import Envelope, why_no_expiration
 from trunkline.protocols.amqp.prefetch import ChannelPrefetch
 from trunkline.protocols.amqp.replies import deliver_reply, manage
-from trunkline.protocols.amqp.transaction import Transaction
-from trunkline.routing.errors import AccessRefused, RoutingError, UnknownExchange
 from trunkline.security.users import Access
 
 if TYPE_CHECKING:
@@ -75,7 +67,7 @@ class Channel:
         self._released_before = 1  # no tag below this is unsettled
         self.last_queue = ""  # what an empty queue name means
         self.confirms: Confirms | None = None
-        self.transaction: Transaction | None = None
+        self.transaction: Transaction[Envelope] | None = None
         self.reply_tag: str | None = None  # the consumer of direct replies
         self.reply_token = ""
 
@@ -93,7 +85,7 @@ class Channel:
             raise FrameError(NOT_IMPLEMENTED, "immediate=true", *PUBLISH)
         if not envelope.plain:
             envelope = self._check_properties(envelope)
-        queues = envelope.queues if envelope.route_version == vhost.version else self._route(envelope, event)
+        queues = envelope.queues if envelope.route_version == vhost.version else find_route(vhost, envelope, event.body)
         if self.transaction is not None:
             self.transaction.publish(envelope, event.body, queues, event.mandatory)
             return
@@ -106,7 +98,9 @@ class Channel:
                 self.return_unroutable(envelope, event.body)
             return
         if vhost.delayed_exchanges and event.exchange in vhost.delayed_exchanges and (envelope.delay_ms or 0) > 0:
-            self._delay(queues, envelope, event.body)
+            waiting = delay(queues, envelope, event.body, session.now_ms, confirmed=confirms is not None)
+            if confirms is not None:
+                confirms.stored += waiting
             return
         message = envelope.message(event.body, session.now_ms)
         for queue in queues:
@@ -143,41 +137,6 @@ class Channel:
             return envelope.with_properties(reply_to=self.reply_token)
         return envelope
 
-    def _route(self, envelope: Envelope, event: Publish) -> tuple[Queue, ...]:
-        vhost = self.session.vhost
-        try:
-            if envelope.copies:
-                fields = envelope.routing_fields(event.body)
-                if event.exchange in vhost.exchanges and vhost.exchanges[event.exchange].internal:
-                    raise AccessRefused("")
-                return vhost.router.forward(event.exchange, (event.routing_key, *envelope.copies), fields)
-            queues = vhost.route_by_key(event.exchange, event.routing_key)
-            if queues is None:
-                return vhost.route(event.exchange, event.routing_key, envelope.routing_fields(event.body))
-        except UnknownExchange:
-            raise FrameError(NOT_FOUND, f"no exchange '{event.exchange}' in vhost '{vhost.name}'", *PUBLISH) from None
-        except AccessRefused:
-            text = f"cannot publish to internal exchange '{event.exchange}' in vhost '{vhost.name}'"
-            raise FrameError(ACCESS_REFUSED, text, *PUBLISH) from None
-        except RoutingError as error:
-            raise FrameError(PRECONDITION_FAILED, str(error), *PUBLISH) from None
-        envelope.queues = queues
-        envelope.route_version = vhost.version
-        return queues
-
-    def _delay(self, queues: Iterable[Queue], envelope: Envelope, body: bytes) -> None:
-        at_ms = self.session.now_ms + (envelope.delay_ms or 0)
-        message = envelope.message(body, self.session.now_ms)
-        for queue in queues:
-            disk = self.confirms is not None and envelope.persistent and queue.durable
-            keyed = message._replace(key=envelope.order_key) if queue.orders_by_key else message
-            try:
-                scheduled = queue.cursor.schedule(keyed, at_ms, Durability.DISK if disk else Durability.OS)
-            except ScheduleFull as error:
-                raise FrameError(PRECONDITION_FAILED, str(error), *PUBLISH) from None
-            if self.confirms is not None and scheduled.stored is not None:
-                self.confirms.stored.append(scheduled.stored)
-
     def return_unroutable(self, envelope: Envelope, body: bytes) -> None:
         self.session.send(
             encode_return(
@@ -207,7 +166,16 @@ class Channel:
             deliver_reply(channel, envelope, body)
         return False
 
-    # -- confirms: the broker's Publisher --------------------------------------------------------------------------
+    # -- confirms: the broker's Publisher, who is also told of them -------------------------------------------------
+
+    def tell_stored(self, last: int) -> None:
+        self.session.send(encode_confirm(self.number, last, True))
+
+    def tell_refused(self, first: int, last: int) -> None:
+        self.session.send(encode_confirm(self.number, last, last > first, nack=True))
+
+    def note_unconfirmed(self, more_bytes: int) -> None:
+        self.session.flow.note_unconfirmed(more_bytes)
 
     def stored(self) -> None:
         if self.confirms is not None and self.open:
@@ -224,7 +192,7 @@ class Channel:
         if self.transaction is not None:
             self.transaction.acknowledge(taken)
         else:
-            self.session.acknowledgements.add(self, taken)
+            self.settle_acknowledged(taken)
 
     def refuse(self, event: Nack | Reject) -> None:
         if isinstance(event, Nack):
@@ -236,13 +204,21 @@ class Channel:
         else:
             self.settle_refused([delivery for _, delivery in taken], event.requeue)
 
+    def settle_acknowledged(self, taken: list[Taken]) -> None:
+        self.prefetch.freed(self.session.acknowledgements.add(taken))
+
     def settle_refused(self, deliveries: list[Delivery], requeue: bool) -> None:
-        for cursor, offsets in by_cursor(deliveries).items():
-            if requeue:
-                cursor.release(offsets)
-            else:
-                cursor.reject(offsets)
-        self.freed(deliveries)
+        refuse(deliveries, requeue=requeue)
+        self.prefetch.freed(free(deliveries))
+
+    def settle(self, transaction: Transaction[Envelope]) -> None:
+        """Carry out the settlements of a commit."""
+        self.settle_acknowledged(transaction.acknowledged)
+        for requeue in (True, False):
+            chosen = [entry[1] for entry, asked in transaction.refused if asked is requeue]
+            if chosen:
+                self.settle_refused(chosen, requeue)
+        transaction.clear()
 
     def _take(self, tag: int, multiple: bool, method_id: int) -> list[tuple[int, Delivery]]:
         unsettled = self.unsettled
@@ -265,16 +241,6 @@ class Channel:
         self.unsettled.update(taken)
         self.unsettled = dict(sorted(self.unsettled.items()))
         self._released_before = next(iter(self.unsettled), self._released_before)
-
-    def freed(self, deliveries: Iterable[Delivery]) -> None:
-        """These no longer count against a prefetch."""
-        pushed = 0
-        for delivery in deliveries:
-            consumer = delivery.consumer
-            if isinstance(consumer, Consumer):
-                consumer.unsettled -= 1
-                pushed += 1
-        self.prefetch.freed(pushed)
 
     def recover(self) -> None:
         """Give everything unsettled back to its queue. Redelivery to the same consumer alone is not offered."""
@@ -336,16 +302,9 @@ class Channel:
         self.consumers.clear()
         deliveries = list(self.unsettled.values())
         if self.transaction is not None:
-            deliveries += self.transaction.held()
-            self.transaction.discard()
+            deliveries += [delivery for _, delivery in self.transaction.settled()]
+            self.transaction.clear()
             self.transaction = None
         self.unsettled.clear()
         for cursor, offsets in by_cursor(deliveries).items():
             cursor.release(offsets)
-
-
-def by_cursor(deliveries: Iterable[Delivery]) -> dict[QueueCursor, list[int]]:
-    found: dict[QueueCursor, list[int]] = {}
-    for delivery in deliveries:
-        found.setdefault(delivery.queue, []).append(delivery.offset)
-    return found

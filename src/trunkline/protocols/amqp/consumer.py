@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trunkline.broker.messaging.queue import Queue
+from trunkline.broker.messaging.settlements import Holder
 from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp.codec import Message as Content
 from trunkline.protocols.amqp.codec import encode_deliveries
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from trunkline.protocols.amqp.channel import Channel
 
 
-class Consumer:
+class Consumer(Holder):
     """One consumer of one queue, in the terms of the cursor's `QueueConsumer`."""
 
     __slots__ = (
         "_raw_tag", "arguments", "channel", "counts_deliveries", "exclusive", "no_ack", "pool", "prefetch", "priority",
-        "queue", "tag", "unsettled",
+        "queue", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +44,7 @@ class Consumer:
         priority: int,
         arguments: dict[str, object],
     ) -> None:
+        super().__init__()
         self.channel = channel
         self.queue = queue
         self.tag = tag
@@ -51,7 +53,6 @@ class Consumer:
         self.prefetch = 0 if no_ack else prefetch
         self.priority = priority
         self.arguments = arguments
-        self.unsettled = 0
         self.pool: Share | None = None  # of this turn, if the channel's prefetch is shared with other consumers
         self.counts_deliveries = queue.arguments.get("x-queue-type") == "quorum"
         self._raw_tag = tag.encode()

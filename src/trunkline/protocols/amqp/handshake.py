@@ -21,6 +21,7 @@ from trunkline.broker.messaging.typed_values import FieldValue, MalformedValue, 
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.errors import ACCESS_REFUSED, NOT_ALLOWED, SYNTAX_ERROR, FrameError
 from trunkline.protocols.amqp.frames import MIN_FRAME_MAX_BYTES, PROTOCOL_HEADER, ProtocolHeader
+from trunkline.security.principal import Principal
 from trunkline.version import BEHAVES_LIKE, VERSION
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def log_in(session: Session, method: m.ConnectionStartOk) -> None:
     credentials = read_credentials(method.mechanism, method.response)
     user = session.service.accounts.login(credentials.user, credentials.password, loopback=session.loopback)
     if user is not None:
-        session.user = user.name
+        session.principal = Principal(user.name, session.host, user.tags)
         limits = session.limits
         session.send_method(0, m.ConnectionTune(limits.channel_max, limits.frame_max_bytes, limits.heartbeat_s))
         return

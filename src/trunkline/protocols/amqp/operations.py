@@ -10,17 +10,18 @@ import base64
 import os
 
 from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.confirms import Confirms
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.queue_arguments import read_priority
+from trunkline.broker.messaging.transaction import Transaction
 from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.channel import REPLY_TO, REPLY_TO_PREFIX, Channel, Later
 from trunkline.protocols.amqp.codec import encode_get_ok
-from trunkline.protocols.amqp.confirms import Confirms
 from trunkline.protocols.amqp.consumer import Consumer, content_of
 from trunkline.protocols.amqp.declarations import arguments_of, queue_named, with_queue
 from trunkline.protocols.amqp.errors import NOT_ALLOWED, NOT_IMPLEMENTED, FrameError
-from trunkline.protocols.amqp.transaction import Transaction
+from trunkline.protocols.amqp.mapping import Envelope
 from trunkline.security.users import Access
 
 # -- channel -----------------------------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ def confirm_select(channel: Channel, method: m.ConfirmSelect) -> Later:
     if channel.transaction is not None:
         raise refusals.precondition("cannot switch from tx to confirm mode")
     if channel.confirms is None:
-        channel.confirms = Confirms(channel.number, channel.session.send, channel.session.flow.note_unconfirmed)
+        channel.confirms = Confirms(channel)
     if not method.nowait:
         channel.session.send_method(channel.number, m.ConfirmSelectOk())
     return None
@@ -188,7 +189,7 @@ def tx_select(channel: Channel, method: m.TxSelect) -> Later:
     if channel.confirms is not None:
         raise refusals.precondition("cannot switch from confirm to tx mode")
     if channel.transaction is None:
-        channel.transaction = Transaction(channel.session)
+        channel.transaction = Transaction(channel.session.limits, channel.session.note_transaction)
     channel.session.send_method(channel.number, m.TxSelectOk())
     return None
 
@@ -200,20 +201,15 @@ def tx_commit(channel: Channel, method: m.TxCommit) -> Later:
     return _commit(channel, transaction)
 
 
-async def _commit(channel: Channel, transaction: Transaction) -> None:
+async def _commit(channel: Channel, transaction: Transaction[Envelope]) -> None:
     session = channel.session
-    letters = []
-    for publication in transaction.take_publications():
-        queues = [queue for queue in publication.queues if not queue.cursor.deleted]
-        if queues:
-            message = publication.envelope.message(publication.body, session.now_ms)
-            keyed = message._replace(key=publication.envelope.order_key)
-            letters += [(queue, keyed if queue.orders_by_key else message) for queue in queues]
-        elif publication.mandatory:
+    letters, unroutable = transaction.take_letters(session.now_ms)
+    for publication in unroutable:
+        if publication.mandatory:
             channel.return_unroutable(publication.envelope, publication.body)
     await session.service.messaging.publish_atomically(letters)
     if channel.open:
-        transaction.settle(channel)
+        channel.settle(transaction)
         session.flush()
         await session.service.messaging.settlements_stored()
     if channel.open:
@@ -223,6 +219,7 @@ async def _commit(channel: Channel, transaction: Transaction) -> None:
 def tx_rollback(channel: Channel, method: m.TxRollback) -> Later:
     if channel.transaction is None:
         raise refusals.precondition("channel is not transactional")
-    channel.transaction.roll_back(channel)
+    channel.put_back(channel.transaction.settled())
+    channel.transaction.clear()
     channel.session.send_method(channel.number, m.TxRollbackOk())
     return None

@@ -19,12 +19,9 @@ class AmqpServer(Server[Session]):
             max_connections=broker.limits.max_connections,
             high_water_bytes=self.service.limits.write_high_water_bytes,
         )
-
-    async def start(self, host: str, port: int) -> tuple[str, int]:
         self.service.space.subscribe(self._tell_blocked)
-        return await self.serve(host, port, self._make_session)
 
-    def _make_session(self, wire: Wire) -> Session:
+    def make_session(self, wire: Wire) -> Session:
         return Session(self.service, wire)
 
     def _tell_blocked(self, reason: str | None) -> None:

@@ -19,16 +19,15 @@ Rules kept:
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final
 
 from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.messaging.settlements import Acknowledgements
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import methods as m
-from trunkline.protocols.amqp.acknowledgements import Acknowledgements
 from trunkline.protocols.amqp.backlog import Backlog
 from trunkline.protocols.amqp.channel import Channel, Later
 from trunkline.protocols.amqp.codec import encode_method
@@ -60,6 +59,7 @@ from trunkline.protocols.amqp.states import (
     row_of_channel,
 )
 from trunkline.protocols.listener.session import Wire
+from trunkline.security.principal import Principal, anonymous, is_loopback
 from trunkline.security.users import Access
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Session:
         self.limits = service.limits
         self.publishing = service.publishing
         self.replies = service.replies
-        self.user = ""
+        self.principal: Principal = anonymous(wire.host)
         self.vhost = VirtualHost("")  # until connection.open
         self.envelopes = Envelopes()
         self.frame_max_bytes = service.limits.frame_max_bytes
@@ -129,10 +129,11 @@ class Session:
     @property
     def loopback(self) -> bool:
         """Whether the client is on this machine."""
-        try:
-            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
+
+    @property
+    def user(self) -> str:
+        return self.principal.name
 
     @property
     def held_bytes(self) -> int:
@@ -364,6 +365,9 @@ class Session:
         if not self.service.accounts.allows(self.user, self.vhost.name, access, name or default_name):
             text = f"access to {kind} '{name}' in vhost '{self.vhost.name}' refused for user '{self.user}'"
             raise Refused(Reason.ACCESS_REFUSED, text)
+
+    def note_transaction(self, more_bytes: int) -> None:
+        self.transaction_bytes += more_bytes
 
     def flush(self) -> None:
         """Carry out what this turn has collected so far."""

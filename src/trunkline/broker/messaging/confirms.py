@@ -1,24 +1,37 @@
-"""Publisher confirms of one channel: in order, and as few frames as that allows.
+"""Confirms of a publisher: in order, and told as few times as that allows.
 
-A channel's publications of one turn form a group. It is complete when every append that it took part in is stored, and
-groups leave in order, those that are complete together as one `basic.ack` with `multiple`. A publication that a queue at
-its maximum rejected gets a `basic.nack` of its own; a group whose append failed is nacked as a whole: the publisher must
-count on nothing in it.
+A publisher's publications of one turn form a group. It is complete when every append that it took part in is stored, and
+groups are told of in order, those that are complete together as one. A publication that a queue at its maximum rejected is
+told of by itself; a group whose append failed is refused as a whole: the publisher must count on nothing in it.
 
-Because groups leave in order, a transient publication waits for the fsync of a persistent one before it.
+Because groups are told of in order, a transient publication waits for the fsync of a persistent one before it.
+
+What a protocol makes of it is its own: AMQP a `basic.ack` or `basic.nack`, STOMP the receipts of these publications.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from trunkline.broker.messaging.publishing import append_failed
 from trunkline.broker.messaging.queue import Queue
 from trunkline.log.ticket import Appended
-from trunkline.protocols.amqp.codec import encode_confirm
+
+
+class Confirmed(Protocol):
+    """Who is told. Publications are numbered from 1."""
+
+    def tell_stored(self, last: int) -> None:
+        """All up to and including this one that were not told of before are stored."""
+
+    def tell_refused(self, first: int, last: int) -> None:
+        """These are not."""
+
+    def note_unconfirmed(self, more_bytes: int) -> None:
+        """So many bytes more (or fewer) wait to be stored."""
 
 
 class _Group:
@@ -34,26 +47,12 @@ class _Group:
 
 
 class Confirms:
-    """`sequence` numbers publications; `send` writes frames; `note` is told how many bytes more (or fewer) wait."""
+    """`sequence` numbers publications."""
 
-    __slots__ = (
-        "_channel",
-        "_first",
-        "_groups",
-        "_note",
-        "_open",
-        "_rejected",
-        "_send",
-        "_turn_bytes",
-        "queues",
-        "sequence",
-        "stored",
-    )
+    __slots__ = ("_first", "_groups", "_open", "_rejected", "_told", "_turn_bytes", "queues", "sequence", "stored")
 
-    def __init__(self, channel: int, send: Callable[[bytes], None], note: Callable[[int], None]) -> None:
-        self._channel = channel
-        self._send = send
-        self._note = note
+    def __init__(self, told: Confirmed) -> None:
+        self._told = told
         self._open = True
         self.sequence = 0
         self.queues: dict[Queue, None] = {}  # that publications of this turn went to
@@ -70,14 +69,14 @@ class Confirms:
         return self.sequence
 
     def close(self) -> None:
-        """The channel is gone: nothing more is sent on it."""
+        """The publisher is gone: it is told nothing more."""
         self._open = False
 
     def reject(self, sequence: int) -> None:
         self._rejected.append(sequence)
 
     def end_turn(self) -> None:
-        """The turn's publications are appended: confirm them now or when they are stored."""
+        """The turn's publications are appended: tell of them now or when they are stored."""
         if self.sequence < self._first:
             return
         group = _Group(self._first, self.sequence, self._rejected, self._turn_bytes)
@@ -85,7 +84,7 @@ class Confirms:
         self._rejected = []
         self._turn_bytes = 0
         self._groups.append(group)
-        self._note(group.size_bytes)
+        self._told.note_unconfirmed(group.size_bytes)
         appends, self.stored = self.stored, []
         for queue in self.queues:
             group.failed = group.failed or queue.failed
@@ -106,31 +105,31 @@ class Confirms:
         self._release()
 
     def _release(self) -> None:
-        acked = 0
+        confirmed = 0
         while self._groups and self._groups[0].waiting == 0:
             group = self._groups.popleft()
-            self._note(-group.size_bytes)
+            self._told.note_unconfirmed(-group.size_bytes)
             if not self._open:
                 continue
             if not group.failed and not group.rejected:
-                acked = group.last
+                confirmed = group.last
                 continue
-            if acked:
-                self._send(encode_confirm(self._channel, acked, True))
-                acked = 0
+            if confirmed:
+                self._told.tell_stored(confirmed)
+                confirmed = 0
             if group.failed:
-                self._send(encode_confirm(self._channel, group.last, group.last > group.first, nack=True))
+                self._told.tell_refused(group.first, group.last)
             else:
-                self._confirm_each(group)
-        if acked:
-            self._send(encode_confirm(self._channel, acked, True))
+                self._tell_each(group)
+        if confirmed:
+            self._told.tell_stored(confirmed)
 
-    def _confirm_each(self, group: _Group) -> None:
+    def _tell_each(self, group: _Group) -> None:
         start = group.first
         for sequence in sorted(set(group.rejected)):
             if sequence > start:
-                self._send(encode_confirm(self._channel, sequence - 1, True))
-            self._send(encode_confirm(self._channel, sequence, False, nack=True))
+                self._told.tell_stored(sequence - 1)
+            self._told.tell_refused(sequence, sequence)
             start = sequence + 1
         if start <= group.last:
-            self._send(encode_confirm(self._channel, group.last, True))
+            self._told.tell_stored(group.last)
