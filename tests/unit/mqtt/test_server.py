@@ -70,8 +70,8 @@ async def door(data: Path, *, websocket: bool = False, max_unsent_bytes: int = 1
     broker = BrokerCore(EmbeddedStore(data), settings=settings)
     await broker.start()
     server = MqttServer(broker, limits=MqttLimits(max_unsent_bytes=OWN_BYTES), mapping=Mapping(default_topic="off"))
-    subscribing = await server.listen("127.0.0.1", 0, websocket=websocket)
-    publishing = await server.listen("127.0.0.1", 0)
+    subscribing = await server.listen("127.0.0.1", 0, "mqtt-ws" if websocket else "mqtt")
+    publishing = await server.listen("127.0.0.1", 0, "mqtt")
     try:
         async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_connection(*subscribing, limit=1)

@@ -14,6 +14,7 @@ from trunkline.log.records import decode_headers
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import Properties
 from trunkline.protocols.mqtt.packets import V5, V311, Auth, ConnAck, Connect, Disconnect, PubAck, Publish
+from trunkline.security.principal import anonymous
 from trunkline.security.users import User
 
 
@@ -148,7 +149,7 @@ def test_only_administrators_are_answered() -> None:
             assert "result" in await ask(local, "sessions")
             assert "error" in await ask(local, "session", client_id="nobody")
             assert "error" in await ask(local, "dance")
-            local.connection.administrator = False
+            local.connection.principal = anonymous("127.0.0.1")
             properties = Properties()
             properties.response_topic = "answers"
             local.send(Publish("$SYS/manage/sessions", b"", 1, False, False, 3, properties))

@@ -9,16 +9,16 @@ Who authenticates by an enhanced method (see `handshake`) is always checked.
 
 from __future__ import annotations
 
-import ipaddress
 from typing import NamedTuple
 
 from trunkline.protocols.mqtt.errors import BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED, SUCCESS
-from trunkline.security.users import ADMINISTRATOR, Accounts
+from trunkline.security.principal import Principal, anonymous, is_loopback
+from trunkline.security.users import Accounts
 
 
 class Admission(NamedTuple):
     reason_code: int
-    administrator: bool = False
+    principal: Principal | None = None  # None: refused
 
 
 class Access:
@@ -29,19 +29,12 @@ class Access:
     def admit(self, user_name: str | None, password: bytes | None, peer: str) -> Admission:
         """Whether a client with this in its CONNECT may come in."""
         found = Admission(NOT_AUTHORIZED) if user_name is None else self.verify(user_name, password or b"", peer)
-        if self.anonymous:
-            return Admission(SUCCESS, found.administrator or is_loopback(peer))
+        if self.anonymous and found.principal is None:
+            return Admission(SUCCESS, anonymous(peer, administrator=is_loopback(peer)))
         return found
 
     def verify(self, user_name: str, password: bytes, peer: str) -> Admission:
         user = self._accounts.login(user_name, password, loopback=is_loopback(peer))
         if user is None:
             return Admission(BAD_USER_NAME_OR_PASSWORD)
-        return Admission(SUCCESS, ADMINISTRATOR in user.tags)
-
-
-def is_loopback(peer: str) -> bool:
-    try:
-        return ipaddress.ip_address(peer.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+        return Admission(SUCCESS, Principal(user.name, peer, user.tags))

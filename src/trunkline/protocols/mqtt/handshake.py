@@ -25,11 +25,6 @@ from trunkline.protocols.mqtt.packets import (
     Auth,
     ConnAck,
     Connect,
-    Disconnect,
-    PubAck,
-    PubRec,
-    SubAck,
-    UnsubAck,
 )
 from trunkline.protocols.mqtt.sessions.registry import SessionRefused
 from trunkline.protocols.mqtt.sessions.session import NEVER_EXPIRES_S, Session
@@ -43,11 +38,10 @@ KEEP_ALIVE_FACTOR = 1.5
 class Applicant(Link):
     """A connection that asks to be let in."""
 
-    __slots__ = ("administrator", "keep_alive_ms")
+    __slots__ = ("keep_alive_ms",)
 
     def __init__(self, agenda: Agenda, counters: MqttCounters, outlet: Outlet, peer: str) -> None:
         super().__init__(agenda, counters, outlet, peer)
-        self.administrator = False
         self.keep_alive_ms = 0.0
 
     @abstractmethod
@@ -64,12 +58,6 @@ class Applicant(Link):
     @abstractmethod
     def say(self, packet: Auth) -> None:
         """Send a packet that the client waits for; without it there is no going on."""
-
-    @abstractmethod
-    def fitting(
-        self, packet: ConnAck | Disconnect | Auth | SubAck | UnsubAck | PubAck | PubRec, text: str = ""
-    ) -> bytes | None:
-        """The packet, with this reason string where the client wants to know and it fits; None if not even that does."""
 
 
 class Handshake:
@@ -96,10 +84,10 @@ class Handshake:
             connection.refuse_connect(refusal, "the will could not be published: its topic is not taken")
         elif not self.with_method:
             admission = self._hub.access.admit(packet.user_name, packet.password, connection.peer)
-            if admission.reason_code != errors.SUCCESS:
+            if admission.principal is None:
                 connection.refuse_connect(admission.reason_code)
                 return
-            connection.administrator = admission.administrator
+            connection.principal = admission.principal
             self._open()
         else:
             properties = packet.properties
@@ -152,11 +140,11 @@ class Handshake:
             return False
         user = parts[1].decode(errors="replace")
         admission = self._hub.access.verify(user, parts[2], self._connection.peer)
-        if admission.reason_code != errors.SUCCESS:
+        if admission.principal is None:
             return False
         self._user = user
         self._connection.user_name = user
-        self._connection.administrator = admission.administrator
+        self._connection.principal = admission.principal
         return True
 
     # -- opening -------------------------------------------------------------------------------------------------------

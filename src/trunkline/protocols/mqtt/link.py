@@ -13,10 +13,22 @@ from typing import Protocol
 
 from trunkline.broker.counters import MqttCounters
 from trunkline.protocols.mqtt.agenda import Agenda
-from trunkline.protocols.mqtt.codec import TopicAliases, encode_acknowledgements
+from trunkline.protocols.mqtt.codec import Properties, TopicAliases, encode, encode_acknowledgements
 from trunkline.protocols.mqtt.errors import ADMINISTRATIVE_ACTION, SESSION_TAKEN_OVER
-from trunkline.protocols.mqtt.packets import PUBREC, PUBREL
+from trunkline.protocols.mqtt.packets import (
+    PUBREC,
+    PUBREL,
+    V5,
+    Auth,
+    ConnAck,
+    Disconnect,
+    PubAck,
+    PubRec,
+    SubAck,
+    UnsubAck,
+)
 from trunkline.protocols.mqtt.promises import Acks
+from trunkline.security.principal import Principal, anonymous
 
 
 class Outlet(Protocol):
@@ -48,21 +60,23 @@ class Phase(IntEnum):
 class Link(ABC):
     """A connection, as its session knows it."""
 
-    __slots__ = ("_acks", "_agenda", "_counters", "_out", "_outlet", "_releases", "_touched", "_unacknowledged", "aliases",
-                 "answers_due", "client_id", "client_max_packet_bytes", "particular", "paused", "peer", "phase", "sent_messages",
-                 "user_name", "version")  # fmt: skip
+    __slots__ = ("_acks", "_agenda", "_counters", "_out", "_outlet", "_releases", "_touched", "aliases", "answers_due",
+                 "client_id", "client_max_packet_bytes", "particular", "paused", "peer", "phase", "principal", "sent_messages",
+                 "unacknowledged", "user_name", "version", "wants_reasons")  # fmt: skip
 
     def __init__(self, agenda: Agenda, counters: MqttCounters, outlet: Outlet, peer: str) -> None:
         self._agenda = agenda
         self._counters = counters
         self._outlet = outlet
         self.peer = peer
+        self.principal: Principal = anonymous(peer)
         self.client_id = ""
         self.phase = Phase.NEW
         self.version = 0
         self.user_name: str | None = None
         self.aliases: TopicAliases | None = None
         self.client_max_packet_bytes = 0  # 0: no limit
+        self.wants_reasons = True  # the client's Request Problem Information
         self.particular = False  # whether its PUBLISH packets differ from everyone else's
         self.answers_due = 0  # to SUBSCRIBE and UNSUBSCRIBE: retained messages come after them
         self.paused = False  # the socket does not take more
@@ -71,7 +85,7 @@ class Link(ABC):
         self._touched = False
         self._acks: list[Acks] = []
         self._releases: list[int] = []
-        self._unacknowledged = 0  # publications of the client, QoS 1 and 2, that are not complete
+        self.unacknowledged = 0  # publications of the client, QoS 1 and 2, that are not complete
 
     @property
     def ready(self) -> bool:
@@ -153,20 +167,38 @@ class Link(ABC):
         self.paused = False
         self._touch()
 
+    def fitting(
+        self, packet: ConnAck | Disconnect | Auth | SubAck | UnsubAck | PubAck | PubRec, text: str = ""
+    ) -> bytes | None:
+        """The packet, with this reason string where the client wants to know and it fits; None if not even that does."""
+        if text and self.version == V5 and self.wants_reasons:
+            plain = packet.properties
+            packet.properties = Properties()
+            packet.properties.reason_string = text
+            told = encode(packet, V5)
+            packet.properties = plain
+            if self._fits(told):
+                return told
+        data = encode(packet, self.version)
+        return data if self._fits(data) else None
+
+    def _fits(self, data: bytes) -> bool:
+        return not self.client_max_packet_bytes or len(data) <= self.client_max_packet_bytes
+
     def send_releases(self, packet_ids: list[int]) -> None:
         self._releases += packet_ids
         self._touch()
 
     # -- acknowledgements to the client --------------------------------------------------------------------------------
 
-    def _acknowledge(self, kind: int, packet_ids: list[int]) -> None:
+    def acknowledge(self, kind: int, packet_ids: list[int]) -> None:
         """Send these when the turn is stored."""
         acks = self._acks
         if not acks:
             self._agenda.acknowledge_later(self)
         acks.append((kind, packet_ids))
 
-    def _answer(self, packet: bytes) -> None:
+    def answer(self, packet: bytes) -> None:
         """Send this when the turn is stored, in the order of the acknowledgements."""
         if not self._acks:
             self._agenda.acknowledge_later(self)
@@ -186,6 +218,6 @@ class Link(ABC):
             kind, packet_ids = each
             self._out.append(encode_acknowledgements(kind, packet_ids))
             if kind != PUBREC:
-                self._unacknowledged -= len(packet_ids)
+                self.unacknowledged -= len(packet_ids)
         if not self._touched:
             self.flush()

@@ -16,6 +16,7 @@ from trunkline.protocols.mqtt.session import ClientConnection
 from trunkline.protocols.mqtt.statistics import Statistics
 from trunkline.protocols.mqtt.websocket_session import WebSocketSession
 
+_WEBSOCKET_LISTENERS = frozenset({"mqtt-ws", "mqtt-wss"})
 AnySession = ClientConnection | WebSocketSession
 
 
@@ -45,15 +46,10 @@ class MqttServer(Server[AnySession]):
             self.tick()
             self.start_ticking()
 
-    async def listen(self, host: str, port: int, *, websocket: bool = False) -> tuple[str, int]:
-        await self.start()
-        return await self.serve(host, port, self._over_websocket if websocket else self._over_tcp)
-
-    def _over_tcp(self, wire: Wire) -> ClientConnection:
+    def make_session(self, wire: Wire) -> AnySession:
+        if wire.listener in _WEBSOCKET_LISTENERS:
+            return WebSocketSession(self.hub, wire)
         return ClientConnection(self.hub, wire, wire.host)
-
-    def _over_websocket(self, wire: Wire) -> WebSocketSession:
-        return WebSocketSession(self.hub, wire)
 
     async def close(self) -> None:
         await super().close()

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import (
-    NO_PROPERTIES,
     PINGRESP_PACKET,
     MalformedPacket,
     Parser,
@@ -33,7 +32,6 @@ from trunkline.protocols.mqtt.codec import (
 from trunkline.protocols.mqtt.handshake import Applicant, Handshake
 from trunkline.protocols.mqtt.hub import Hub
 from trunkline.protocols.mqtt.link import Outlet, Phase
-from trunkline.protocols.mqtt.message import header_section, wire_properties
 from trunkline.protocols.mqtt.packets import (
     PUBACK,
     PUBCOMP,
@@ -49,7 +47,6 @@ from trunkline.protocols.mqtt.packets import (
     Disconnect,
     PingReq,
     PubAck,
-    PubComp,
     Publications,
     Publish,
     PubRec,
@@ -59,21 +56,19 @@ from trunkline.protocols.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from trunkline.protocols.mqtt.routes import Route
-from trunkline.protocols.mqtt.run import Run
+from trunkline.protocols.mqtt.publisher import Publisher
 from trunkline.protocols.mqtt.sessions.session import Session
 from trunkline.protocols.mqtt.sessions.window import WrongAcknowledgement
 
 
 class ClientConnection(Applicant):
-    __slots__ = ("_handshake", "_held", "_held_bytes", "_hub", "_parser", "_sections", "_send_will", "last_active_ms", "session",
-                 "wants_reasons")  # fmt: skip
+    __slots__ = ("_handshake", "_held", "_held_bytes", "_hub", "_parser", "_publisher", "_send_will", "last_active_ms",
+                 "session")  # fmt: skip
 
     def __init__(self, hub: Hub, outlet: Outlet, peer: str) -> None:
         super().__init__(hub.agenda, hub.counters, outlet, peer)
         self._hub = hub
         self.session: Session | None = None
-        self.wants_reasons = True  # the client's Request Problem Information
         self.last_active_ms = hub.clock.monotonic_ms()
         self._parser = Parser(
             max_packet_bytes=hub.limits.max_packet_bytes,
@@ -85,7 +80,7 @@ class ClientConnection(Applicant):
         self._held: list[ParserEvent] | None = None
         self._held_bytes = 0  # what was read while `_held` is there
         self._send_will = True
-        self._sections: dict[int, bytes] = {}
+        self._publisher: Publisher | None = None
 
     def pump(self) -> None:
         if self.session is not None and self.phase is Phase.CONNECTED:
@@ -171,12 +166,12 @@ class ClientConnection(Applicant):
             events = self._up_to_a_publication(events)
         for event in events:
             if isinstance(event, Publications):
-                self._publish_run(event)
+                (self._publisher or self._begin_to_publish()).publish_run(event)
             elif isinstance(event, Acknowledgements):
                 acknowledged = True
                 self._acknowledgements(event)
             elif isinstance(event, Publish):
-                self._publish(event)
+                (self._publisher or self._begin_to_publish()).publish(event)
             elif isinstance(event, Acknowledgement):
                 acknowledged = True
                 self._acknowledgement(event)
@@ -186,6 +181,11 @@ class ClientConnection(Applicant):
                 return
         if acknowledged and self.session is not None and self.session.waits():
             self._touch()
+
+    def _begin_to_publish(self) -> Publisher:
+        assert self.session is not None
+        self._publisher = Publisher(self._hub, self, self.session)
+        return self._publisher
 
     def _handle_first(self, events: list[ParserEvent]) -> None:
         """Packets up to the one that completes the handshake; the rest waits for CONNACK."""
@@ -281,7 +281,7 @@ class ClientConnection(Applicant):
         """The handshake went well: say so when it is on disk."""
         self.session = session
         self.phase = Phase.CONNECTING
-        self._unacknowledged = len(session.inbound)
+        self.unacknowledged = len(session.inbound)
         if session.persistent:
             self._agenda.after_stored(lambda stored: self._connected(connack, stored))
         else:
@@ -342,24 +342,6 @@ class ClientConnection(Applicant):
         """The broker has no room for what all clients have begun to send, and this one has begun most of it."""
         self.refuse(errors.QUOTA_EXCEEDED, "too much is begun and not finished on this connection")
 
-    def fitting(
-        self, packet: ConnAck | Disconnect | Auth | SubAck | UnsubAck | PubAck | PubRec, text: str = ""
-    ) -> bytes | None:
-        """The packet, with this reason string where the client wants to know and it fits; None if not even that does."""
-        if text and self.version == V5 and self.wants_reasons:
-            plain = packet.properties
-            packet.properties = Properties()
-            packet.properties.reason_string = text
-            told = encode(packet, V5)
-            packet.properties = plain
-            if self._fits(told):
-                return told
-        data = encode(packet, self.version)
-        return data if self._fits(data) else None
-
-    def _fits(self, data: bytes) -> bool:
-        return not self.client_max_packet_bytes or len(data) <= self.client_max_packet_bytes
-
     def say(self, packet: Auth) -> None:
         """Send a packet that the client waits for; without it there is no going on."""
         data = self.fitting(packet)
@@ -399,7 +381,7 @@ class ClientConnection(Applicant):
         if self.phase is Phase.CLOSED:
             return
         self.phase = Phase.CLOSED
-        session, self.session = self.session, None
+        session, self.session, self._publisher = self.session, None, None
         self._held = None
         self._out = []
         if session is not None and session.link is self:
@@ -410,146 +392,6 @@ class ClientConnection(Applicant):
         if not self.paused:
             return False
         return self._outlet.unsent_bytes() > self._hub.limits.max_unsent_bytes or self._outlet.crowded()
-
-    # -- publications from the client ----------------------------------------------------------------------------------
-
-    def _publish_run(self, packet: Publications) -> None:
-        hub = self._hub
-        topic, qos = packet.topic, packet.qos
-        route = hub.routes.known.get(topic)
-        if route is None:
-            route = hub.routes.route(topic)
-        if route.refusal or (qos and not self._admit_run(qos, packet.packet_ids)):
-            for each in packet.packets():
-                if isinstance(each, Publish) and self.phase is Phase.CONNECTED:
-                    self._publish(each)
-            return
-        hub.counters.messages_received += len(packet.payloads)
-        if route.named:
-            section = self._sections.get(qos)
-            if section is None:
-                section = self._sections[qos] = header_section(qos=qos, retain=False, publisher=self.client_id)
-        else:
-            section = header_section(qos=qos, retain=False, publisher=self.client_id, topic=topic)
-        hub.publishing.publish(
-            route, Run(topic, packet.payloads, qos, False, NO_PROPERTIES, None, self.client_id), section
-        )
-
-    def _admit_run(self, qos: int, packet_ids: list[int]) -> bool:
-        """Count QoS 1 or 2 publications and arrange for their acknowledgement; False if each needs a look of its own."""
-        count = len(packet_ids)
-        if self.version == V5 and self._unacknowledged + count > self._hub.limits.receive_maximum:
-            return False
-        if qos == 1:
-            self._acknowledge(PUBACK, packet_ids)
-        else:
-            session = self.session
-            assert session is not None
-            fresh = set(packet_ids)
-            if session.persistent or len(fresh) < count or not session.inbound.isdisjoint(fresh):
-                return False
-            session.inbound |= fresh
-            self._acknowledge(PUBREC, packet_ids)
-        self._unacknowledged += count
-        return True
-
-    def _publish(self, packet: Publish) -> None:
-        hub = self._hub
-        route = hub.routes.route(packet.topic)
-        hub.counters.messages_received += 1
-        qos = packet.qos
-        refusal = route.refusal
-        if refusal and self.administrator and hub.management.handle(packet):
-            if qos and self.phase is Phase.CONNECTED and not (qos == 2 and self._repeated(packet)):
-                self._admit(packet, qos)
-            return
-        if qos == 2 and self._repeated(packet):
-            return
-        if qos and packet.retain and not refusal and not hub.retained.reserve(packet.topic, len(packet.payload)):
-            hub.counters.retained_refused += 1
-            refusal = errors.QUOTA_EXCEEDED
-        if refusal:
-            hub.counters.refused += 1
-            self._refuse_publication(packet, refusal)
-            return
-        if qos and not self._admit(packet, qos):
-            return
-        hub.publishing.publish(route, *self._publication(packet, route))
-
-    def _publication(self, packet: Publish, route: Route) -> tuple[Run, bytes]:
-        properties = packet.properties
-        expires_ms = None
-        if properties is not None and properties.message_expiry_interval is not None:
-            expires_ms = self._hub.clock.wall_ms() + properties.message_expiry_interval * 1000
-        section = header_section(
-            qos=packet.qos,
-            retain=packet.retain,
-            publisher=self.client_id,
-            properties=properties,
-            topic=None if route.named else packet.topic,
-            packet_id=packet.packet_id if packet.qos == 2 and self._kept() else 0,
-        )
-        run = Run(
-            packet.topic, [packet.payload], packet.qos, packet.retain, wire_properties(properties), expires_ms, self.client_id
-        )  # fmt: skip
-        return run, section
-
-    def _kept(self) -> bool:
-        return self.session is not None and self.session.persistent
-
-    def _refuse_publication(self, packet: Publish, reason_code: int) -> None:
-        """Tell the client that this will not be stored, in the one way that there is for it."""
-        text = errors.PUBLISH_REFUSALS[reason_code]
-        if self.version != V5 or packet.qos == 0:
-            self.refuse(reason_code, text)
-            return
-        answer = PubAck(packet.packet_id, reason_code) if packet.qos == 1 else PubRec(packet.packet_id, reason_code)
-        data = self.fitting(answer, text)
-        assert data is not None, "whoever takes a CONNACK takes this"
-        self._answer(data)
-
-    def _repeated(self, packet: Publish) -> bool:
-        """Whether this QoS 2 publication was published when it came first [MQTT-4.3.3-10]; it is acknowledged again."""
-        assert self.session is not None
-        if packet.packet_id not in self.session.inbound:
-            return False
-        self._acknowledge(PUBREC, [packet.packet_id])
-        return True
-
-    def _admit(self, packet: Publish, qos: int) -> bool:
-        """Count a QoS 1 or 2 publication and arrange for its acknowledgement; False if it is one too many."""
-        packet_id = packet.packet_id
-        session = self.session
-        assert session is not None
-        self._unacknowledged += 1
-        if self.version == V5 and self._unacknowledged > self._hub.limits.receive_maximum:
-            self.refuse(errors.RECEIVE_MAXIMUM_EXCEEDED, "more unacknowledged publications than Receive Maximum")
-            return False
-        if qos == 1:
-            self._acknowledge(PUBACK, [packet_id])
-        else:
-            session.inbound.add(packet_id)
-            if session.persistent:
-                self._hub.journal.inbound_changed(session)
-            self._acknowledge(PUBREC, [packet_id])
-        return True
-
-    def _client_releases(self, packet_ids: list[int]) -> None:
-        """PUBREL: the client will not send these publications again."""
-        session = self.session
-        assert session is not None
-        known = set(packet_ids)
-        if len(known) == len(packet_ids) and known <= session.inbound:
-            session.inbound -= known
-            if session.persistent:
-                self._hub.journal.inbound_changed(session)
-            self._acknowledge(PUBCOMP, packet_ids)
-        elif len(packet_ids) > 1:
-            for packet_id in packet_ids:
-                self._client_releases([packet_id])
-        else:
-            reason = errors.PACKET_IDENTIFIER_NOT_FOUND if self.version == V5 else errors.SUCCESS
-            self._answer(encode(PubComp(packet_ids[0], reason), self.version))
 
     # -- acknowledgements from the client ------------------------------------------------------------------------------
 
@@ -564,7 +406,7 @@ class ClientConnection(Applicant):
         assert session is not None
         kind, packet_ids = run.kind, run.packet_ids
         if kind == PUBREL:
-            self._client_releases(packet_ids)
+            (self._publisher or self._begin_to_publish()).release(packet_ids)
             return
         if kind == PUBREC:
             self._client_received(packet_ids)
@@ -643,7 +485,7 @@ class ClientConnection(Applicant):
 
     def _answer_when_stored(self, answer: bytes) -> None:
         """A kept session's answer waits until what it promises is on disk."""
-        if not self._kept():
+        if self.session is None or not self.session.persistent:
             self.send(answer)
             return
 
