@@ -87,19 +87,31 @@ class Permission:
 
     def __post_init__(self) -> None:
         for expression in (self.configure, self.write, self.read):
-            if len(expression) > MAX_EXPRESSION_CHARS:
-                raise InvalidAccount(f"a permission has at most {MAX_EXPRESSION_CHARS} characters")
-            try:
-                _compiled(expression)
-            except re.error as error:
-                raise InvalidAccount(f"{expression!r} is not a regular expression: {error}") from None
+            check_expression(expression)
+
+    @property
+    def restricted(self) -> bool:
+        return (self.configure, self.write, self.read) != _EVERYTHING
 
     def allows(self, access: Access, name: str) -> bool:
-        return _matches(getattr(self, access.value), name)
+        return expression_matches(getattr(self, access.value), name)
+
+
+_EVERYTHING: Final = (".*", ".*", ".*")
+
+
+def check_expression(expression: str) -> None:
+    """Raise InvalidAccount unless this can be a permission."""
+    if len(expression) > MAX_EXPRESSION_CHARS:
+        raise InvalidAccount(f"a permission has at most {MAX_EXPRESSION_CHARS} characters")
+    try:
+        _compiled(expression)
+    except re.error as error:
+        raise InvalidAccount(f"{expression!r} is not a regular expression: {error}") from None
 
 
 @lru_cache(maxsize=4096)
-def _matches(expression: str, name: str) -> bool:
+def expression_matches(expression: str, name: str) -> bool:
     return _compiled(expression or "^$")(name)
 
 
@@ -136,30 +148,52 @@ def _salt_and_digest(password_hash: str) -> tuple[bytes, bytes]:
     return raw[:SALT_BYTES], raw[SALT_BYTES:]
 
 
+def _nothing() -> None:
+    """Nobody watches."""
+
+
 @dataclass(slots=True)
 class Accounts:
     """All users and permissions. Until a user is stored, there is `guest`, password `guest`, who may do everything."""
 
     users: dict[str, User] = field(default_factory=dict)
     permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)  # by user and virtual host
+    restricted: int = 0  # permissions that do not allow everything
+    watch: Callable[[], None] = field(
+        default=_nothing
+    )  # called after every change, of what users may do or who they are
 
     def put_user(self, user: User) -> None:
         if user.name not in self.users and len(self.users) >= MAX_USERS:
             raise InvalidAccount(f"there are {MAX_USERS} users already")
         self.users[user.name] = user
+        self.watch()
 
     def remove_user(self, name: str) -> list[tuple[str, str]]:
         """Forget a user and its permissions; returns which."""
         self.users.pop(name, None)
         gone = [key for key in self.permissions if key[0] == name]
         for key in gone:
-            del self.permissions[key]
+            self.restricted -= self.permissions.pop(key).restricted
+        self.watch()
         return gone
 
     def put_permission(self, user: str, vhost: str, permission: Permission) -> None:
         if user not in self.users:
             raise InvalidAccount(f"there is no user {user!r}")
+        before = self.permissions.get((user, vhost))
         self.permissions[user, vhost] = permission
+        self.restricted += permission.restricted - (before is not None and before.restricted)
+        self.watch()
+
+    def remove_permission(self, user: str, vhost: str) -> bool:
+        """False if there was none."""
+        before = self.permissions.pop((user, vhost), None)
+        if before is None:
+            return False
+        self.restricted -= before.restricted
+        self.watch()
+        return True
 
     def add_default(self, vhosts: Iterable[str]) -> None:
         """What a broker that has no users yet starts with. `guest` is let in from this machine only (see `login`)."""
