@@ -159,6 +159,9 @@ class Config:
     max_batch_records: int = _setting(500_000, _whole(1, _INT_MAX), "Records of one batch; a larger one is refused (INVALID_RECORD), and passed over where the log holds it already.")
     fetch_max_bytes: int = _setting(57_671_680, _whole(1024, _INT_MAX), "Largest response to one fetch, whatever the client asks for.")
 
+    audit_retention_ms: int = _setting(90 * _DAY_MS, _whole(-1, 2**63 - 1), "How long the audit trail keeps logins, refusals and administrative changes; -1 for ever.")
+    audit_retention_bytes: int = _setting(268_435_456, _whole(-1, 2**63 - 1), "Size of the audit trail; beyond it the oldest entries go; -1 for no limit.")
+
     cleanup_interval_ms: int = _setting(30_000, _whole(10, _INT_MAX), "How often retention and compaction look for work.")
     io_uring: bool = _setting(True, _flag, "Sync files through Linux's io_uring, where the kernel has it, instead of a thread.")
 

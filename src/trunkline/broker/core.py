@@ -19,6 +19,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from trunkline.broker import guard
+from trunkline.broker.audit import Audit
 from trunkline.broker.complaints import Complaints
 from trunkline.broker.counters import Counters
 from trunkline.broker.guard import Operation, TrimForbidden
@@ -71,6 +72,7 @@ class BrokerCore:
         self.limits = self.settings.limits
         self.store_defaults = TopicConfig(defaults=self.settings.topic_defaults)
         self.complaints = Complaints()
+        self.audit = Audit(store, self.clock, self.settings.audit_topic)
         # What clients make the broker hold before it counts for anything.
         self.input = Budget(self.limits.max_input_bytes, self._input_let_go)
         # What clients do not take from it: see `_output_let_go`.
@@ -98,6 +100,7 @@ class BrokerCore:
 
     async def start(self) -> None:
         await self.store.start()
+        await self.audit.start()
         await self.groups.start()
         await self.transactions.start()
         await self._own_transactions.start()  # state may be part of a transaction: who reads it finds them ended
@@ -120,6 +123,7 @@ class BrokerCore:
         await self.space.close()
         if self._has_messaging:
             await self.messaging.close()
+        await self.audit.close()
         await self.transactions.close()
         await self.groups.close()
         await self.store.close()

@@ -27,4 +27,5 @@ class BrokerSettings(NamedTuple):
     auto_create_topics: bool = True
     num_partitions: int = 1  # of a topic that is created without saying how many
     topic_defaults: Mapping[str, str] = MappingProxyType({})  # the broker's defaults for topic settings
+    audit_topic: Mapping[str, str] = MappingProxyType({})  # settings of `__audit` that are not as in `audit`
     limits: BrokerLimits = BrokerLimits()
