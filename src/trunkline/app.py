@@ -20,25 +20,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from trunkline import listeners
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.limits import BrokerLimits, BrokerSettings
 from trunkline.broker.transactions.coordinator import TransactionLimits
-from trunkline.config import Config, ConfigError
+from trunkline.config import Config
 from trunkline.cursors.stream import GroupLimits
 from trunkline.log.decoding import DecodingLimits
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.limits import StoreLimits
 from trunkline.log.store import LogStore
-from trunkline.protocols.kafka.server import KafkaServer
 from trunkline.selector import new_event_loop
-
-if TYPE_CHECKING:
-    from trunkline.broker.messaging.mapping import Mapping as MqttMapping
-    from trunkline.protocols.amqp.server import AmqpServer
-    from trunkline.protocols.mqtt.limits import MqttLimits
-    from trunkline.protocols.mqtt.server import MqttServer
 
 logger = logging.getLogger(__name__)
 
@@ -98,9 +92,7 @@ class Broker:
         self._new_store = embedded_store if store is None else store
         self._addresses: dict[str, str] = {}
         self._core: BrokerCore | None = None
-        self._kafka: KafkaServer | None = None
-        self._amqp: AmqpServer | None = None
-        self._mqtt: MqttServer | None = None
+        self._servers: dict[str, listeners.ProtocolServer] = {}  # by protocol
 
     @classmethod
     def from_config(cls, config: Config, store: StoreFactory | None = None) -> Self:
@@ -136,54 +128,27 @@ class Broker:
             settings=settings,
             group_limits=_group_limits(config),
             transaction_limits=TransactionLimits(max_timeout_ms=config.transaction_max_timeout_ms),
-            with_messaging=any(port is not None for port in (config.amqp_port, config.mqtt_port, config.mqtt_ws_port)),
+            with_messaging=any(row.messaging for row, _ in listeners.wanted(config)),
         )
         try:
             await core.start()
             self._core = core
-            if config.kafka_port is not None:
-                self._kafka = KafkaServer(core)
-                host, port = await self._kafka.start(config.host, config.kafka_port)
-                core.listeners["kafka"] = (config.advertised_host or "", port)
-                self._addresses["kafka"] = _local_address(host, port)
-            if config.amqp_port is not None:
-                from trunkline.protocols.amqp.limits import AmqpLimits
-                from trunkline.protocols.amqp.server import AmqpServer
-
-                self._amqp = AmqpServer(core, AmqpLimits(max_message_bytes=config.max_message_bytes))
-                host, port = await self._amqp.start(config.host, config.amqp_port)
-                core.listeners["amqp"] = (config.advertised_host or "", port)
-                self._addresses["amqp"] = _local_address(host, port)
-            if config.mqtt_port is not None or config.mqtt_ws_port is not None:
-                await self._start_mqtt(core)
+            for row, wanted_port in listeners.wanted(config):
+                server = self._servers.get(row.protocol)
+                if server is None:
+                    server = self._servers[row.protocol] = listeners.MAKERS[row.protocol](core, config)
+                host, port = await server.listen(config.host, wanted_port, row.name)
+                core.listeners[row.name] = (config.advertised_host or "", port)
+                self._addresses[row.name] = _local_address(host, port)
         except BaseException:
             await self.stop()
             raise
 
-    async def _start_mqtt(self, core: BrokerCore) -> None:
-        from trunkline.protocols.mqtt.server import MqttServer
-
-        config = self.config
-        self._mqtt = MqttServer(
-            core, limits=_mqtt_limits(config), mapping=_mapping(config), anonymous=config.mqtt_anonymous
-        )
-        for name, wanted in (("mqtt", config.mqtt_port), ("mqtt-ws", config.mqtt_ws_port)):
-            if wanted is not None:
-                host, port = await self._mqtt.listen(config.host, wanted, websocket=name == "mqtt-ws")
-                core.listeners[name] = (config.advertised_host or "", port)
-                self._addresses[name] = _local_address(host, port)
-
     async def stop(self) -> None:
         """Close the listeners, then the log, marking the shutdown as clean."""
-        if self._mqtt is not None:
-            await self._mqtt.close()
-            self._mqtt = None
-        if self._amqp is not None:
-            await self._amqp.close()
-            self._amqp = None
-        if self._kafka is not None:
-            await self._kafka.close()
-            self._kafka = None
+        while self._servers:
+            _, server = self._servers.popitem()  # the last that was started is closed first
+            await server.close()
         if self._core is not None:
             await self._core.close()
             self._core = None
@@ -336,6 +301,10 @@ def _settings(config: Config, *, max_open_connections: int) -> BrokerSettings:
         auto_create_topics=config.auto_create_topics,
         num_partitions=config.num_partitions,
         topic_defaults=config.topic,
+        audit_topic={
+            "retention.ms": str(config.audit_retention_ms),
+            "retention.bytes": str(config.audit_retention_bytes),
+        },
         limits=BrokerLimits(
             max_connections=config.max_connections,
             max_open_connections=max_open_connections,
@@ -350,36 +319,6 @@ def _settings(config: Config, *, max_open_connections: int) -> BrokerSettings:
             min_free_bytes=config.min_free_bytes,
         ),
     )
-
-
-def _mqtt_limits(config: Config) -> MqttLimits:
-    from trunkline.protocols.mqtt.limits import MqttLimits
-
-    return MqttLimits(
-        max_connections=config.mqtt_max_connections,
-        max_packet_bytes=config.mqtt_max_packet_bytes,
-        receive_maximum=config.mqtt_receive_maximum,
-        max_inflight_messages=config.mqtt_max_inflight,
-        max_stored_inflight_messages=min(config.mqtt_max_inflight, MqttLimits().max_stored_inflight_messages),
-        max_queued_messages=config.mqtt_max_queued,
-        max_sessions=config.mqtt_max_sessions,
-        max_subscriptions=config.mqtt_max_subscriptions,
-        max_retained_messages=config.mqtt_max_retained,
-        max_topic_levels=config.mqtt_max_topic_levels,
-        max_keep_alive_s=config.mqtt_max_keep_alive_s,
-        refused_filters=tuple(each.strip() for each in (config.mqtt_refused_filters or "").split(",") if each.strip()),
-        sys_interval_ms=config.mqtt_sys_interval_ms,
-    )
-
-
-def _mapping(config: Config) -> MqttMapping:
-    from trunkline.broker.messaging.mapping import Mapping, MappingRule
-
-    rules = [MappingRule(topic_filter, topic, key) for topic_filter, (topic, key) in config.mqtt.items()]
-    try:
-        return Mapping(rules, config.mqtt_topic)
-    except ValueError as error:
-        raise ConfigError(f"mqtt: {error}") from None
 
 
 def _group_limits(config: Config) -> GroupLimits:

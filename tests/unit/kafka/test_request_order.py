@@ -235,7 +235,7 @@ async def _answers(data: Path, asks: Sequence[Ask], *, pieces: int | None) -> li
     broker = BrokerCore(EmbeddedStore(data))
     await broker.start()
     server = KafkaServer(broker)
-    broker.listeners["kafka"] = await server.start("127.0.0.1", 0)
+    broker.listeners["kafka"] = await server.listen("127.0.0.1", 0, "kafka")
     try:
         async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", broker.listeners["kafka"][1])

@@ -46,7 +46,7 @@ def with_server(data: Path, scenario: Callable[[Listening], Awaitable[None]], **
         broker = BrokerCore(EmbeddedStore(data, clock=clock), clock=clock, settings=settings)
         await broker.start()
         server = KafkaServer(broker)
-        broker.listeners["kafka"] = await server.start("127.0.0.1", 0)
+        broker.listeners["kafka"] = await server.listen("127.0.0.1", 0, "kafka")
         try:
             async with asyncio.timeout(DEADLINE_S):
                 await scenario(Listening(server, broker, clock, broker.listeners["kafka"][1]))

@@ -53,7 +53,7 @@ class Client(PlainWire):
     """The other end of a session: counts correlation ids, keeps what was sent back."""
 
     def __init__(self, broker: BrokerCore) -> None:
-        super().__init__()
+        super().__init__(listener="kafka")
         self.sent: list[bytes] = []
         self.arrived = asyncio.Event()
         self.session = Session(broker, FetchSessions(), SpareBuffers(), self)

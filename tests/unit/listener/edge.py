@@ -66,12 +66,12 @@ class TalkServer(Server[Talk]):
         self.ticks = 0
         self.port = 0
 
-    async def listen(self, *, tls: bool = False) -> int:
+    async def open(self, *, tls: bool = False) -> int:
         context = tls_context(ssl.PROTOCOL_TLS_SERVER) if tls else None
-        _, self.port = await self.serve("127.0.0.1", 0, self._make_session, tls=context)
+        _, self.port = await self.listen("127.0.0.1", 0, "talk", tls=context)
         return self.port
 
-    def _make_session(self, wire: Wire) -> Talk:
+    def make_session(self, wire: Wire) -> Talk:
         self.talks.append(Talk(wire))
         return self.talks[-1]
 

@@ -38,7 +38,7 @@ def test_the_last_words_arrive_and_the_end_is_clean_though_the_client_is_still_s
             return first + read_all(client)
 
     async def scenario(server: TalkServer) -> None:
-        assert await to_thread(talk, await server.listen(tls=tls)) == FAREWELL
+        assert await to_thread(talk, await server.open(tls=tls)) == FAREWELL
         await until(lambda: not server.connections)
         assert len(server.talks[0].got) < 4_000_000, "what came behind was not heard"
 
@@ -52,7 +52,7 @@ def test_a_client_that_never_hangs_up_is_cut_off(tls: bool, monkeypatch: pytest.
     monkeypatch.setattr(accepting, "_TLS_SHUTDOWN_S", 0.05)
 
     async def scenario(server: TalkServer) -> None:
-        client = await to_thread(dial, await server.listen(tls=tls), tls=tls)
+        client = await to_thread(dial, await server.open(tls=tls), tls=tls)
         with client:
             await to_thread(client.sendall, BYE)
             await until(lambda: bool(server.talks) and server.talks[0].events == ["lost"])
@@ -66,7 +66,7 @@ def test_who_takes_nothing_of_what_is_much_is_cut_off_at_once(monkeypatch: pytes
     monkeypatch.setattr(edge, "_LINGER_S", 10 * PATIENCE_S)
 
     async def scenario(server: TalkServer) -> None:
-        with await to_thread(dial, await server.listen()) as client:
+        with await to_thread(dial, await server.open()) as client:
             wire = (await greeted(client, server)).wire
             while not server.broker.counters.unsent_bytes:
                 wire.write(bytes(1_000_000))
@@ -82,7 +82,7 @@ def test_who_has_not_taken_everything_gets_more_time(monkeypatch: pytest.MonkeyP
 
     async def scenario(server: TalkServer) -> None:
         server.high_water_bytes = 100_000_000
-        client = await to_thread(dial, await server.listen())
+        client = await to_thread(dial, await server.open())
         with client:
             await greeted(client, server)
             wire, size = server.talks[0].wire, 20_000_000
@@ -100,7 +100,7 @@ def test_who_takes_nothing_is_cut_off_in_the_end(monkeypatch: pytest.MonkeyPatch
 
     async def scenario(server: TalkServer) -> None:
         server.high_water_bytes = 100_000_000
-        with await to_thread(dial, await server.listen()) as client:
+        with await to_thread(dial, await server.open()) as client:
             await greeted(client, server)
             server.talks[0].wire.write(bytes(20_000_000))
             server.talks[0].wire.close()
@@ -113,7 +113,7 @@ def test_who_takes_nothing_is_cut_off_in_the_end(monkeypatch: pytest.MonkeyPatch
 def test_what_a_client_does_not_take_is_counted_until_it_does(tls: bool) -> None:
     async def scenario(server: TalkServer) -> None:
         broker = server.broker
-        client = await to_thread(dial, await server.listen(tls=tls), tls=tls)
+        client = await to_thread(dial, await server.open(tls=tls), tls=tls)
         with client:
             await greeted(client, server)
             wire, sent = server.talks[0].wire, 0
@@ -137,7 +137,7 @@ def test_what_a_client_does_not_take_is_counted_until_it_does(tls: bool) -> None
 
 def test_a_client_that_resets_the_connection_takes_its_share_along() -> None:
     async def scenario(server: TalkServer) -> None:
-        client = await to_thread(dial, await server.listen())
+        client = await to_thread(dial, await server.open())
         await greeted(client, server)
         while not server.broker.counters.unsent_bytes:
             server.talks[0].wire.write(bytes(1_000_000))
@@ -156,7 +156,7 @@ def test_who_has_left_most_goes_when_all_protocols_together_have_too_much_unsent
         broker = broker_with(max_unsent_bytes=10_000_000)
         async with asyncio.timeout(3 * PATIENCE_S):
             servers = TalkServer(broker, "a talk"), TalkServer(broker, "a chat")
-            clients = [await to_thread(dial, await server.listen()) for server in servers]
+            clients = [await to_thread(dial, await server.open()) for server in servers]
             try:
                 small = (await greeted(clients[0], servers[0])).wire
                 large = (await greeted(clients[1], servers[1])).wire
@@ -185,7 +185,7 @@ def test_who_has_left_most_goes_when_all_protocols_together_have_too_much_unsent
 @in_the_clear_and_over_tls
 def test_what_is_large_is_read_into_a_buffer_of_its_own(tls: bool) -> None:
     async def scenario(server: TalkServer) -> None:
-        client = await to_thread(dial, await server.listen(tls=tls), tls=tls)
+        client = await to_thread(dial, await server.open(tls=tls), tls=tls)
         with client:
             await greeted(client, server)
             own = bytearray(10)
@@ -204,7 +204,7 @@ def test_what_is_large_is_read_into_a_buffer_of_its_own(tls: bool) -> None:
 @in_the_clear_and_over_tls
 def test_reading_pauses_and_goes_on(tls: bool) -> None:
     async def scenario(server: TalkServer) -> None:
-        client = await to_thread(dial, await server.listen(tls=tls), tls=tls)
+        client = await to_thread(dial, await server.open(tls=tls), tls=tls)
         with client:
             await greeted(client, server)
             server.talks[0].wire.pause_reading()
@@ -221,7 +221,7 @@ def test_reading_pauses_and_goes_on(tls: bool) -> None:
 
 def test_a_session_that_is_paused_still_closes_with_its_last_words() -> None:
     async def scenario(server: TalkServer) -> None:
-        with await to_thread(dial, await server.listen()) as client:
+        with await to_thread(dial, await server.open()) as client:
             await greeted(client, server)
             server.talks[0].wire.pause_reading()
             await to_thread(client.sendall, bytes(100_000))
@@ -233,7 +233,7 @@ def test_a_session_that_is_paused_still_closes_with_its_last_words() -> None:
 
 def test_a_session_that_fails_ends_its_connection_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(server: TalkServer) -> None:
-        port = await server.listen()
+        port = await server.open()
         with await to_thread(dial, port) as bad, await to_thread(dial, port) as good:
             (await greeted(bad, server)).fails = True
             await to_thread(bad.sendall, b"again")
@@ -250,7 +250,7 @@ def test_a_session_that_fails_ends_its_connection_and_no_other(caplog: pytest.Lo
 
 def test_who_holds_most_input_goes_in_the_words_of_its_protocol() -> None:
     async def scenario(server: TalkServer) -> None:
-        port = await server.listen()
+        port = await server.open()
         with await to_thread(dial, port) as first, await to_thread(dial, port) as second:
             for client in (first, second):
                 (await greeted(client, server)).holds = True
@@ -268,7 +268,7 @@ def test_who_holds_most_input_goes_in_the_words_of_its_protocol() -> None:
 @in_the_clear_and_over_tls
 def test_shutting_down_tells_every_client_and_waits_for_none_that_is_gone(tls: bool) -> None:
     async def scenario(server: TalkServer) -> None:
-        port = await server.listen(tls=tls)
+        port = await server.open(tls=tls)
         clients = [await to_thread(dial, port, tls=tls) for _ in range(20)]
         await until(lambda: len(server.connections) == 20)
         clients.pop().close()
@@ -291,7 +291,7 @@ def test_shutting_down_ends_though_a_client_does_not_react(monkeypatch: pytest.M
     monkeypatch.setattr(serving, "_CLOSE_S", 0.1)
 
     async def scenario(server: TalkServer) -> None:
-        with await to_thread(dial, await server.listen()) as client:
+        with await to_thread(dial, await server.open()) as client:
             await greeted(client, server)
             await server.close()
             assert not server.connections
@@ -301,7 +301,7 @@ def test_shutting_down_ends_though_a_client_does_not_react(monkeypatch: pytest.M
 
 def test_connections_above_the_limit_are_refused_until_one_goes() -> None:
     async def scenario(server: TalkServer) -> None:
-        port = await server.listen()
+        port = await server.open()
         first = await to_thread(dial, port)
         with await to_thread(dial, port):
             await until(lambda: len(server.connections) == 2)
@@ -327,7 +327,7 @@ def test_a_storm_of_connections_leaves_nothing_behind() -> None:
                     client.sendall(BYE)
 
     async def scenario(server: TalkServer) -> None:
-        port = await server.listen()
+        port = await server.open()
         await asyncio.gather(*(to_thread(storm, port) for _ in range(3)))
         await until(lambda: not server.connections and not server.arriving)
 
@@ -336,7 +336,7 @@ def test_a_storm_of_connections_leaves_nothing_behind() -> None:
 
 def test_a_handshake_that_fails_is_counted_out_and_complained_about(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(server: TalkServer) -> None:
-        port = await server.listen(tls=True)
+        port = await server.open(tls=True)
         with await to_thread(dial, port) as client:
             await to_thread(client.sendall, b"this is no TLS" * 10)
             with contextlib.suppress(ConnectionResetError):

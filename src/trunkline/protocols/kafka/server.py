@@ -26,10 +26,7 @@ class KafkaServer(Server[Session]):
         self.fetch_sessions = FetchSessions()
         self._spares = SpareBuffers()
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        return await self.serve(host, port, self._make_session)
-
-    def _make_session(self, wire: Wire) -> Session:
+    def make_session(self, wire: Wire) -> Session:
         return Session(self.broker, self.fetch_sessions, self._spares, wire)
 
     def tick(self) -> None:

@@ -51,6 +51,7 @@ from trunkline.protocols.kafka.context import CloseConnection, Context
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.handlers.api_versions import unsupported_api_versions
 from trunkline.protocols.listener.session import Wire
+from trunkline.security.principal import anonymous, is_loopback
 
 Buffers = list[bytes | bytearray | memoryview]
 
@@ -92,6 +93,8 @@ class Session:
         self.broker = broker
         self.client_host = wire.host
         self.local_host = wire.local_host
+        self.principal = anonymous(wire.host, administrator=is_loopback(wire.host))
+        self.listener = wire.listener
         self._fetch_sessions = fetch_sessions
         self._wire = wire
         self._frames = FrameReader(
@@ -247,9 +250,11 @@ class Session:
             header.client_id or "",
             self.client_host,
             self.local_host,
+            self.listener,
             header.api_key,
             version,
             self._fetch_sessions,
+            self.principal,
             slot.settle,
         )
         if must_wait or len(frame) > LARGE_REQUEST_BYTES:

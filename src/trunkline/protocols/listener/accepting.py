@@ -36,7 +36,10 @@ _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 class Listener(Generic[S]):
     """Accepts connections on one address, as long as the server does not refuse them."""
 
-    def __init__(self, server: Home[S], make_session: MakeSession[S], tls: SSLContext | None = None) -> None:
+    def __init__(
+        self, server: Home[S], make_session: MakeSession[S], name: str = "", tls: SSLContext | None = None
+    ) -> None:
+        self._name = name
         self._server = server
         self._broker = server.broker
         self._make_session = make_session
@@ -115,7 +118,7 @@ class Listener(Generic[S]):
         asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-        connection = ServedConnection(self._server, self._make_session)
+        connection = ServedConnection(self._server, self._make_session, self._name)
         try:
             shutdown_s = None if self._tls is None else _TLS_SHUTDOWN_S
             await loop.connect_accepted_socket(lambda: connection, sock, ssl=self._tls, ssl_shutdown_timeout=shutdown_s)

@@ -57,10 +57,11 @@ class Home(Protocol[S]):
 
 class ServedConnection(asyncio.BufferedProtocol, Generic[S]):
     __slots__ = ("_closing", "_heard", "_held_bytes", "_into", "_lingering", "_make_session", "_server", "_transport", "_unsent",
-                 "host", "session")  # fmt: skip
+                 "host", "listener", "session")  # fmt: skip
 
-    def __init__(self, server: Home[S], make_session: MakeSession[S]) -> None:
+    def __init__(self, server: Home[S], make_session: MakeSession[S], listener: str = "") -> None:
         self._server = server
+        self.listener = listener
         self._make_session = make_session
         self._transport: asyncio.Transport | None = None
         self._into: memoryview | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic
 
 from trunkline.protocols.listener.accepting import Listener
 from trunkline.protocols.listener.connection import ServedConnection
-from trunkline.protocols.listener.session import MakeSession, S
+from trunkline.protocols.listener.session import S, Wire
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -54,15 +54,21 @@ class Server(ABC, Generic[S]):
         self._listeners: list[Listener[S]] = []
         self._ticker: asyncio.TimerHandle | None = None
 
-    async def serve(
-        self, host: str, port: int, make_session: MakeSession[S], *, tls: SSLContext | None = None
-    ) -> tuple[str, int]:
-        """Listen on one more address; returns the one that clients connect to."""
-        listener = Listener(self, make_session, tls)
-        self._listeners.append(listener)
-        bound = await listener.start(host, port)
+    async def start(self) -> None:
+        """What has to be done before the first listener; it may be called again."""
+
+    async def listen(self, host: str, port: int, listener: str, *, tls: SSLContext | None = None) -> tuple[str, int]:
+        """Listen on one more address; returns the one that clients connect to. Sessions know `listener`, its name."""
+        await self.start()
+        accepting = Listener(self, self.make_session, listener, tls)
+        self._listeners.append(accepting)
+        bound = await accepting.start(host, port)
         self.start_ticking()
         return bound
+
+    @abstractmethod
+    def make_session(self, wire: Wire) -> S:
+        """For a connection that has been accepted; `wire.listener` says by which listener."""
 
     async def close(self) -> None:
         if self._ticker is not None:

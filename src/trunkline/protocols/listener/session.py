@@ -25,6 +25,10 @@ class Wire(Protocol):
     def local_host(self) -> str:
         """The address that the client has reached us at."""
 
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the connection came in on: `kafka`, `mqtt-ws` …"""
+
     def write(self, data: Buffer) -> None:
         """Send this behind what was written before. Nothing is sent any more once the connection closes."""
 
