@@ -39,9 +39,13 @@ async def replayed(topic: StateTopic) -> list[bytes | None]:
     return [value async for records in topic.replay() for _, _, _, value, _ in records]
 
 
-async def next_of(following: AsyncIterator[list[LightRecord]]) -> list[bytes | None]:
-    records = await asyncio.wait_for(anext(following), LIMIT_S)
-    return [value for _, _, _, value, _ in records]
+async def next_of(following: AsyncIterator[list[LightRecord]], count: int = 1) -> list[bytes | None]:
+    """At least `count` values, in as many portions as the store gives them in."""
+    found: list[bytes | None] = []
+    while len(found) < count:
+        records = await asyncio.wait_for(anext(following), LIMIT_S)
+        found += [value for _, _, _, value, _ in records]
+    return found
 
 
 def test_it_is_made_with_its_settings_once(make_store: MakeStore) -> None:
@@ -165,7 +169,7 @@ def test_what_another_writes_is_followed(make_store: MakeStore) -> None:
         await put(mine, b"mine")
         assert await waiting == [b"mine"]
         await others.append(batch(b"inside", producer=1, sequence=0, transactional=True), Durability.DISK)
-        waiting = asyncio.create_task(next_of(following))
+        waiting = asyncio.create_task(next_of(following, 2))
         await put(others, b"behind")
         assert not waiting.done()
         await store.append_marker(mine.tp, 1, 0, commit=True)
