@@ -142,20 +142,12 @@ def test_no_protocol_imports_another() -> None:
                     )
 
 
-# Modules that import each other, by way of others or not: to be dissolved. No other may join them.
-KNOWN_CYCLES: tuple[set[str], ...] = ()
-KNOWN_CYCLES_WITHIN = ("protocols.amqp.",)
-
-
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """What is imported for its type alone counts, too."""
     names = {module_name(path): path for path in SOURCE.rglob("*.py")}
     graph = {name: {found for found in modules_named_in(path, names) if found != name} for name, path in names.items()}
-    for cycle in cycles(graph):
-        known = any(cycle <= each for each in KNOWN_CYCLES) or any(
-            all(name.startswith(prefix) for name in cycle) for prefix in KNOWN_CYCLES_WITHIN
-        )
-        assert known, f"these import each other: {', '.join(sorted(cycle))}"
+    found = [", ".join(sorted(cycle)) for cycle in cycles(graph)]
+    assert not found, "these import each other"
 
 
 def module_name(path: Path) -> str:

@@ -15,29 +15,25 @@ the commit (`transaction`).
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Iterable, Iterator
 
 from trunkline.broker.messaging.confirms import Confirms
 from trunkline.broker.messaging.refusals import Reason, Refused, not_found
 from trunkline.broker.messaging.routes import delay, find_route
 from trunkline.broker.messaging.settlements import by_cursor, free, refuse
 from trunkline.broker.messaging.transaction import Taken, Transaction
-from trunkline.cursors.queue import Delivery
+from trunkline.cursors.queue import Delivery, QueueCursor
 from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone
 from trunkline.protocols.amqp import methods as m
-from trunkline.protocols.amqp.codec import encode_confirm, encode_return
+from trunkline.protocols.amqp.codec import encode_confirm, encode_deliveries, encode_return
+from trunkline.protocols.amqp.connection import Connection
 from trunkline.protocols.amqp.consumer import Consumer
 from trunkline.protocols.amqp.errors import NO_ROUTE, NOT_IMPLEMENTED, PRECONDITION_FAILED, FrameError
 from trunkline.protocols.amqp.frames import Ack, Nack, Publish, Reject
 from trunkline.protocols.amqp.management import ADDRESS as MANAGEMENT
 from trunkline.protocols.amqp.mapping import Envelope, why_no_expiration
 from trunkline.protocols.amqp.prefetch import ChannelPrefetch
-from trunkline.protocols.amqp.replies import deliver_reply, manage
 from trunkline.security.users import Access
-
-if TYPE_CHECKING:
-    from trunkline.protocols.amqp.session import Session
 
 PUBLISH = (60, 40)
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -50,16 +46,17 @@ Later = Coroutine[object, object, None] | None  # what a method still has to wai
 
 class Channel:
     __slots__ = (
-        "_released_before", "confirms", "consumer_prefetch", "consumers", "flowing", "last_queue", "next_tag", "number",
+        "_publishing", "_released_before", "confirms", "consumer_prefetch", "consumers", "flowing", "last_queue", "next_tag", "number",
         "open", "prefetch", "reply_tag", "reply_token", "session", "transaction", "unsettled",
     )  # fmt: skip
 
-    def __init__(self, session: Session, number: int) -> None:
+    def __init__(self, session: Connection, number: int) -> None:
         self.session = session
         self.number = number
+        self._publishing = session.service.publishing
         self.open = True
         self.flowing = True
-        self.prefetch = ChannelPrefetch(self)  # of all consumers together
+        self.prefetch = ChannelPrefetch(session.service.turn, self._acknowledging)  # of all consumers together
         self.consumer_prefetch = 0  # of each consumer that comes
         self.consumers: dict[str, Consumer] = {}
         self.next_tag = 1
@@ -92,7 +89,7 @@ class Channel:
         confirms = self.confirms
         sequence = confirms.add(len(event.body)) if confirms is not None else 0
         if confirms is not None:
-            session.publishing.notify(self)
+            self._publishing.notify(self)
         if not queues:
             if not self._reply_directly(envelope, event.body) and event.mandatory:
                 self.return_unroutable(envelope, event.body)
@@ -106,10 +103,10 @@ class Channel:
         for queue in queues:
             keyed = message._replace(key=envelope.order_key) if queue.orders_by_key else message
             if confirms is None:
-                session.publishing.add(queue, keyed)
+                self._publishing.add(queue, keyed)
             else:
                 confirms.queues[queue] = None
-                session.publishing.add(
+                self._publishing.add(
                     queue,
                     keyed,
                     disk=envelope.persistent and queue.durable,
@@ -159,12 +156,20 @@ class Channel:
         if envelope.exchange or not envelope.routing_key.startswith("amq."):
             return False
         if envelope.routing_key == MANAGEMENT:
-            manage(self.session, envelope, body)
+            self.session.service.manage(self.session.user, self.session.vhost, envelope, body)
             return True
         channel = self.session.replies.get(envelope.routing_key)
         if channel is not None and channel.reply_tag is not None:
-            deliver_reply(channel, envelope, body)
+            channel.deliver_reply(envelope, body)
         return False
+
+    def deliver_reply(self, envelope: Envelope, body: bytes) -> None:
+        """Hand a reply to the client, which waits for it here."""
+        tag = self.next_tag
+        self.next_tag += 1
+        content = [(envelope.exchange, envelope.routing_key, False, envelope.properties, body)]
+        raw_tag = (self.reply_tag or "").encode()
+        self.session.send(encode_deliveries(self.number, raw_tag, tag, content, self.session.frame_max_bytes))
 
     # -- confirms: the broker's Publisher, who is also told of them -------------------------------------------------
 
@@ -281,6 +286,10 @@ class Channel:
         self.session.replies.pop(self.reply_token, None)
         self.reply_tag = None
         self.reply_token = ""
+
+    def _acknowledging(self) -> Iterator[QueueCursor]:
+        """The queues that are consumed from here, but for those whose messages are settled when they are sent."""
+        return (consumer.queue.cursor for consumer in self.consumers.values() if not consumer.no_ack)
 
     def wake(self) -> None:
         """There may be credit again."""

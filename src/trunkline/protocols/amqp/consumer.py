@@ -10,18 +10,38 @@ others of the turn go out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.settlements import Holder
 from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp.codec import Message as Content
 from trunkline.protocols.amqp.codec import encode_deliveries
+from trunkline.protocols.amqp.connection import Connection
 from trunkline.protocols.amqp.mapping import Envelope
-from trunkline.protocols.amqp.prefetch import Share
+from trunkline.protocols.amqp.prefetch import ChannelPrefetch, Share
 
-if TYPE_CHECKING:
-    from trunkline.protocols.amqp.channel import Channel
+
+class Consuming(Protocol):
+    """What a consumer asks of its channel."""
+
+    session: Connection
+    number: int
+    prefetch: ChannelPrefetch  # of all consumers together
+    next_tag: int
+    unsettled: dict[int, Delivery]
+
+    @property
+    def open(self) -> bool: ...
+
+    @property
+    def flowing(self) -> bool: ...
+
+    @property
+    def consumers(self) -> Mapping[str, Consumer]: ...
+
+    def consumer_cancelled(self, consumer: Consumer) -> None: ...
 
 
 class Consumer(Holder):
@@ -34,7 +54,7 @@ class Consumer(Holder):
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Consuming,
         queue: Queue,
         tag: str,
         *,

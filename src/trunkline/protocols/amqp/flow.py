@@ -6,19 +6,31 @@ its publications than `max_unconfirmed_bytes` wait to be stored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.failures import short_text
+from trunkline.protocols.amqp.limits import AmqpLimits
+from trunkline.protocols.amqp.service import Service
 
-if TYPE_CHECKING:
-    from trunkline.protocols.amqp.session import Session
+
+class Read(Protocol):
+    """What a flow asks of the connection that it is of."""
+
+    service: Service
+    limits: AmqpLimits
+    notify_blocked: bool
+
+    def send_method(self, channel: int, method: m.Method) -> None: ...
+
+    def read_on(self) -> None:
+        """Something that kept this connection from being read has ended."""
 
 
 class Flow:
     __slots__ = ("_full", "_session", "_told_blocked", "publishes", "unconfirmed_bytes")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Read) -> None:
         self._session = session
         self.publishes = False
         self.unconfirmed_bytes = 0

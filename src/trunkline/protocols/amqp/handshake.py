@@ -15,17 +15,15 @@ understands that (`authentication_failure_close`), else the socket is just close
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from trunkline.broker.messaging.typed_values import FieldValue, MalformedValue, decode_table
 from trunkline.protocols.amqp import methods as m
+from trunkline.protocols.amqp.connection import Connection
 from trunkline.protocols.amqp.errors import ACCESS_REFUSED, NOT_ALLOWED, SYNTAX_ERROR, FrameError
 from trunkline.protocols.amqp.frames import MIN_FRAME_MAX_BYTES, PROTOCOL_HEADER, ProtocolHeader
 from trunkline.security.principal import Principal
 from trunkline.version import BEHAVES_LIKE, VERSION
-
-if TYPE_CHECKING:
-    from trunkline.protocols.amqp.session import Session
 
 MECHANISMS = ("PLAIN", "AMQPLAIN")
 # Clients decide by product and version what methods mean: kombu takes basic.qos for RabbitMQ's only if the product is
@@ -50,7 +48,7 @@ class Credentials(NamedTuple):
     password: bytes
 
 
-def begin(session: Session, header: ProtocolHeader) -> None:
+def begin(session: Connection, header: ProtocolHeader) -> None:
     """Say what this server is; or, to a client of another protocol, what it speaks."""
     if not header.accepted:
         session.send(PROTOCOL_HEADER)
@@ -68,7 +66,7 @@ def begin(session: Session, header: ProtocolHeader) -> None:
     session.send_method(0, m.ConnectionStart(0, 9, properties, " ".join(MECHANISMS).encode(), b"en_US"))
 
 
-def log_in(session: Session, method: m.ConnectionStartOk) -> None:
+def log_in(session: Connection, method: m.ConnectionStartOk) -> None:
     capabilities = method.client_properties.get("capabilities")
     understood = capabilities if isinstance(capabilities, dict) else {}
     session.notify_cancel = understood.get("consumer_cancel_notify") is True
@@ -108,7 +106,7 @@ def read_credentials(mechanism: str, response: bytes) -> Credentials:
     raise FrameError(NOT_ALLOWED, f"unknown authentication mechanism '{mechanism}'", 10, 11)
 
 
-def agree(session: Session, asked: m.ConnectionTuneOk) -> None:
+def agree(session: Connection, asked: m.ConnectionTuneOk) -> None:
     """The client's choice; 0 means no wish. FrameError if it asks for more than it was offered."""
     limits = session.limits
     if asked.frame_max and asked.frame_max < MIN_FRAME_MAX_BYTES:
@@ -122,7 +120,7 @@ def agree(session: Session, asked: m.ConnectionTuneOk) -> None:
     session.heartbeat_s = asked.heartbeat
 
 
-def enter(session: Session, method: m.ConnectionOpen) -> None:
+def enter(session: Connection, method: m.ConnectionOpen) -> None:
     name = method.virtual_host
     vhost = session.service.vhosts.get(name)
     if vhost is None:
@@ -135,6 +133,6 @@ def enter(session: Session, method: m.ConnectionOpen) -> None:
     session.send_method(0, m.ConnectionOpenOk())
 
 
-def say_goodbye(session: Session, method: m.ConnectionClose) -> None:
+def say_goodbye(session: Connection, method: m.ConnectionClose) -> None:
     session.close_channels()
     session.send_method(0, m.ConnectionCloseOk())

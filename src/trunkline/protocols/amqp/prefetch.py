@@ -20,13 +20,11 @@ message; the line has at most one place for each queue that the channel consumes
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from trunkline.broker.turn import Turn
 from trunkline.cursors.queue import QueueCursor
-
-if TYPE_CHECKING:
-    from trunkline.protocols.amqp.channel import Channel
 
 
 class Share:
@@ -40,10 +38,13 @@ class Share:
 
 
 class ChannelPrefetch:
-    __slots__ = ("_channel", "_line", "_shares", "held", "limit")
+    """`consumed` gives the queues that the channel consumes from and acknowledges."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    __slots__ = ("_consumed", "_line", "_shares", "_turn", "held", "limit")
+
+    def __init__(self, turn: Turn, consumed: Callable[[], Iterable[QueueCursor]]) -> None:
+        self._turn = turn
+        self._consumed = consumed
         self.limit = 0  # none
         self.held = 0  # deliveries to consumers that are not settled
         self._line: dict[QueueCursor, None] = {}  # queues that wait, the longest first
@@ -84,11 +85,10 @@ class ChannelPrefetch:
             return
         queues = list(islice(self._line, free))
         if free > len(queues):
-            consumed = [consumer.queue.cursor for consumer in self._channel.consumers.values() if not consumer.no_ack]
-            queues = list(dict.fromkeys((*queues, asking, *(queue for queue in consumed if queue.ready))))
+            queues = list(dict.fromkeys((*queues, asking, *(queue for queue in self._consumed() if queue.ready))))
         each, rest = divmod(free, len(queues))
         self._shares = {queue: Share(each + (place < rest)) for place, queue in enumerate(queues[:free])}
-        self._channel.session.service.turn.collect(self._end_turn)
+        self._turn.collect(self._end_turn)
 
     def _end_turn(self) -> None:
         """What was shared out is delivered, or is free again."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from trunkline.protocols.amqp.connection import Connection
 from trunkline.protocols.amqp.frames import HEARTBEAT_FRAME
 from trunkline.protocols.amqp.states import ConnectionState
 
-if TYPE_CHECKING:
-    from trunkline.protocols.amqp.session import Session
+
+class Beating(Connection, Protocol):
+    """What a pulse asks of the connection that it is of."""
+
+    state: ConnectionState
+
+    @property
+    def readable(self) -> bool: ...
 
 
 class Pulse:
@@ -22,7 +29,7 @@ class Pulse:
         self.written_ms = now_ms
         self.closing_ms = 0.0
 
-    def tick(self, session: Session, now_ms: float) -> None:
+    def tick(self, session: Beating, now_ms: float) -> None:
         if session.state is ConnectionState.CLOSING:
             if now_ms - self.closing_ms > session.limits.close_timeout_ms:
                 session.end()

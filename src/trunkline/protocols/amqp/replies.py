@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_deliveries, encode_properties
+from trunkline.broker.state.virtual_host import VirtualHost
+from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_properties
+from trunkline.protocols.amqp.management import Management
 from trunkline.protocols.amqp.mapping import Envelope
 
-if TYPE_CHECKING:
-    from trunkline.protocols.amqp.channel import Channel
-    from trunkline.protocols.amqp.session import Session
+
+class ReplyTaker(Protocol):
+    """A channel that consumes direct replies, under the tag `reply_tag`."""
+
+    @property
+    def open(self) -> bool: ...
+
+    @property
+    def reply_tag(self) -> str | None: ...
+
+    def deliver_reply(self, envelope: Envelope, body: bytes) -> None: ...
 
 
-def deliver_reply(channel: Channel, envelope: Envelope, body: bytes) -> None:
-    """Hand a reply to the channel that waits for it."""
-    tag = channel.next_tag
-    channel.next_tag += 1
-    content = [(envelope.exchange, envelope.routing_key, False, envelope.properties, body)]
-    raw_tag = (channel.reply_tag or "").encode()
-    session = channel.session
-    session.send(encode_deliveries(channel.number, raw_tag, tag, content, session.frame_max_bytes))
+Replies = dict[str, ReplyTaker]  # an address, and who waits there
 
 
-def manage(session: Session, envelope: Envelope, body: bytes) -> None:
+async def answer_request(
+    management: Management, replies: Replies, user: str, vhost: VirtualHost, envelope: Envelope, body: bytes
+) -> None:
     """A management request: its answer goes to the direct reply-to address that it names."""
-
-    async def answer() -> None:
-        reply = await session.service.management.answer(session.user, session.vhost, body)
-        address = envelope.reply_to or ""
-        waiting = session.replies.get(address)
-        if waiting is not None and waiting.open:
-            decoded = decode_properties(envelope.properties)
-            properties = encode_properties(Properties("application/json", correlation_id=decoded.correlation_id))
-            deliver_reply(waiting, Envelope("", address, properties), reply)
-
-    session.service.messaging.spawn(answer())
+    reply = await management.answer(user, vhost, body)
+    address = envelope.reply_to or ""
+    waiting = replies.get(address)
+    if waiting is not None and waiting.open:
+        decoded = decode_properties(envelope.properties)
+        properties = encode_properties(Properties("application/json", correlation_id=decoded.correlation_id))
+        waiting.deliver_reply(Envelope("", address, properties), reply)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trunkline.broker.core import BrokerCore
+from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.management import Management
-from trunkline.protocols.amqp.mapping import Envelopes
-
-if TYPE_CHECKING:
-    from trunkline.protocols.amqp.channel import Channel
+from trunkline.protocols.amqp.mapping import Envelope, Envelopes
+from trunkline.protocols.amqp.replies import Replies, answer_request
 
 
 class Service:
@@ -29,7 +26,7 @@ class Service:
         self.accounts = broker.accounts
         self.management = Management(broker.administration)
         self.cluster_name = broker.cluster_id
-        self.replies: dict[str, Channel] = {}  # direct reply-to: address to the channel that waits there
+        self.replies: Replies = {}
         self._envelopes: dict[str, Envelopes] = {}
 
     @property
@@ -43,3 +40,7 @@ class Service:
         if found is None:
             found = self._envelopes[vhost] = Envelopes()
         return found
+
+    def manage(self, user: str, vhost: VirtualHost, envelope: Envelope, body: bytes) -> None:
+        """Answer a management request, as soon as what it asks for is done."""
+        self.messaging.spawn(answer_request(self.management, self.replies, user, vhost, envelope, body))

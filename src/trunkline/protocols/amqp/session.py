@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.messaging.settlements import Acknowledgements
@@ -48,6 +48,7 @@ from trunkline.protocols.amqp.frames import (
 from trunkline.protocols.amqp.mapping import Envelopes
 from trunkline.protocols.amqp.parser import Parser, ParserEvent
 from trunkline.protocols.amqp.pulse import Pulse
+from trunkline.protocols.amqp.service import Service
 from trunkline.protocols.amqp.states import (
     CONNECTIONS,
     HEADER_STEP,
@@ -61,9 +62,6 @@ from trunkline.protocols.amqp.states import (
 from trunkline.protocols.listener.session import Wire
 from trunkline.security.principal import Principal, anonymous, is_loopback
 from trunkline.security.users import Access
-
-if TYPE_CHECKING:
-    from trunkline.protocols.amqp.service import Service
 
 _ENDING: Final = frozenset({ConnectionState.CLOSING, ConnectionState.CLOSED})
 _STOP_READING_FACTOR: Final = 4
