@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from trunkline import listeners
+from trunkline.broker.access import super_user_names
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.limits import BrokerLimits, BrokerSettings
 from trunkline.broker.transactions.coordinator import TransactionLimits
@@ -305,6 +306,9 @@ def _settings(config: Config, *, max_open_connections: int) -> BrokerSettings:
             "retention.ms": str(config.audit_retention_ms),
             "retention.bytes": str(config.audit_retention_bytes),
         },
+        super_users=tuple(super_user_names(config.super_users or "")),
+        allow_everyone_if_no_acl=config.allow_everyone_if_no_acl,
+        mqtt_topics=_mqtt_topics(config),
         limits=BrokerLimits(
             max_connections=config.max_connections,
             max_open_connections=max_open_connections,
@@ -319,6 +323,18 @@ def _settings(config: Config, *, max_open_connections: int) -> BrokerSettings:
             min_free_bytes=config.min_free_bytes,
         ),
     )
+
+
+def _mqtt_topics(config: Config) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Which MQTT topics each log topic has the messages of: what one may do to them is what one may do to it."""
+    found: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    for topic_filter, (topic, _) in config.mqtt.items():
+        if topic != "off":
+            found[topic] = ((*found.get(topic, ((), ()))[0], topic_filter), ())
+    if config.mqtt_topic != "off":
+        own = found.get(config.mqtt_topic, ((), ()))[0]
+        found[config.mqtt_topic] = ((*own, "#"), tuple(each for each in config.mqtt if each not in own))
+    return found
 
 
 def _group_limits(config: Config) -> GroupLimits:

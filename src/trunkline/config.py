@@ -159,6 +159,8 @@ class Config:
     max_batch_records: int = _setting(500_000, _whole(1, _INT_MAX), "Records of one batch; a larger one is refused (INVALID_RECORD), and passed over where the log holds it already.")
     fetch_max_bytes: int = _setting(57_671_680, _whole(1024, _INT_MAX), "Largest response to one fetch, whatever the client asks for.")
 
+    super_users: str | None = _setting(None, _optional_text, "Users who stand above all rules, as Kafka writes them: User:alice;User:bob.")
+    allow_everyone_if_no_acl: bool = _setting(True, _flag, "Allow everybody what no rule and no permission is about, as Kafka's allow.everyone.if.no.acl.found.")
     audit_retention_ms: int = _setting(90 * _DAY_MS, _whole(-1, 2**63 - 1), "How long the audit trail keeps logins, refusals and administrative changes; -1 for ever.")
     audit_retention_bytes: int = _setting(268_435_456, _whole(-1, 2**63 - 1), "Size of the audit trail; beyond it the oldest entries go; -1 for no limit.")
 

@@ -19,6 +19,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from trunkline.broker import guard
+from trunkline.broker.access import AccessControl, MqttTopics
 from trunkline.broker.audit import Audit
 from trunkline.broker.complaints import Complaints
 from trunkline.broker.counters import Counters
@@ -73,6 +74,16 @@ class BrokerCore:
         self.store_defaults = TopicConfig(defaults=self.settings.topic_defaults)
         self.complaints = Complaints()
         self.audit = Audit(store, self.clock, self.settings.audit_topic)
+        self.access = AccessControl(
+            store,
+            self.clock,
+            self.audit,
+            super_users=self.settings.super_users,
+            allow_everyone=self.settings.allow_everyone_if_no_acl,
+            mqtt_topics={
+                topic: MqttTopics(filters, but) for topic, (filters, but) in self.settings.mqtt_topics.items()
+            },
+        )
         # What clients make the broker hold before it counts for anything.
         self.input = Budget(self.limits.max_input_bytes, self._input_let_go)
         # What clients do not take from it: see `_output_let_go`.
@@ -136,6 +147,8 @@ class BrokerCore:
         self.messaging = Messaging(self.store, self.clock, self.turn, self.groups)
         self.administration = Administration(self.messaging)
         self.accounts = self.messaging.topology.accounts
+        self.access.use_accounts(self.accounts)
+        self.access.use_queues(self.messaging.queues)
         self._has_messaging = True
 
     def _input_let_go(self, holder: Holder, held_bytes: int) -> None:
@@ -225,10 +238,12 @@ class BrokerCore:
     # -- identity ------------------------------------------------------------------------------------------------
 
     async def _cluster_identity(self) -> str:
-        """The cluster id from `__topology`; a new one, kept there, on the first start."""
+        """The cluster id from `__topology`; a new one, kept there, on the first start. The rules are read with it."""
         topology = StateTopic(self.store, self.clock, TOPOLOGY_TOPIC, TOPOLOGY_CONFIG)
         await topology.open()
-        found = (await topology.latest()).get(_CLUSTER_KEY)
+        latest = await topology.latest()
+        self.access.book.fold(latest)
+        found = latest.get(_CLUSTER_KEY)
         if found is not None:
             return str(json.loads(found)["id"])
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

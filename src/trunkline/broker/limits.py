@@ -28,4 +28,8 @@ class BrokerSettings(NamedTuple):
     num_partitions: int = 1  # of a topic that is created without saying how many
     topic_defaults: Mapping[str, str] = MappingProxyType({})  # the broker's defaults for topic settings
     audit_topic: Mapping[str, str] = MappingProxyType({})  # settings of `__audit` that are not as in `audit`
+    super_users: tuple[str, ...] = ()  # names: who stands above all rules
+    allow_everyone_if_no_acl: bool = True
+    # Log topic -> the filters of the MQTT topics that are written to it, and those of others that these cover, too.
+    mqtt_topics: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({})
     limits: BrokerLimits = BrokerLimits()

@@ -26,7 +26,7 @@ who asks often keeps the answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
@@ -308,12 +308,18 @@ class RuleSet:
             return Verdict(Say.ALLOWED, allowing)
         return _WANTING if settled else SILENT
 
-    def of_whole_filter(self, principal: Principal, operation: Operation, topic_filter: str) -> Verdict:
-        """Whether this user may do this to everything that the filter matches: who reads a log topic gets all of it."""
+    def of_whole_filter(
+        self, principal: Principal, operation: Operation, topic_filter: str, but: Sequence[str] = ()
+    ) -> Verdict:
+        """Whether this user may do this to everything that the filter matches: who reads a log topic gets all of it.
+
+        What the filters in `but` match is somewhere else: rules that speak of nothing more are left out.
+        """
         levels = topic_filter.split("/")
+        elsewhere = [each.split("/") for each in but]
         allowing, found = None, False
         for rule, filters in self._expanded(principal, None):
-            if not overlap(filters, levels):
+            if not overlap(filters, levels) or any(covers(other, filters) for other in elsewhere):
                 continue
             found = True
             if rule.about(principal):

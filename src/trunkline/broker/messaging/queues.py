@@ -22,7 +22,7 @@ from typing import Protocol
 from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.queue_record import KEY_PREFIX, QueueRecord, record_key
-from trunkline.broker.messaging.queue_topics import QueueTopics, TopicFollower, check_not_reserved
+from trunkline.broker.messaging.queue_topics import QueueTopics, TopicFollower, check_not_reserved, topic_name
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.arguments import table_from_json, to_json
 from trunkline.broker.state.topology import DEFAULT_VHOST, Topology
@@ -45,6 +45,10 @@ from trunkline.log.store import Durability, LogStore, TopicInfo
 from trunkline.log.ticket import Appended
 
 logger = logging.getLogger(__name__)
+
+
+def _nothing() -> None:
+    """Nobody watches."""
 
 
 class DeadLetters(Protocol):
@@ -72,6 +76,8 @@ class Queues:
         self._dead_letters = dead_letters
         self.runtime = QueueRuntime(store, clock, turn, limits)
         self.topics = QueueTopics(store, followers)
+        self.watch: Callable[[], None] = _nothing  # called when a topic has become a queue, or is none any more
+        self._by_topic: dict[str, Queue] = {}
         self._declaring: dict[tuple[str, str], asyncio.Lock] = {}
         self._unserved: dict[tuple[str, str], QueueRecord] = {}  # recorded, but could not be opened at the start
         self._tasks: set[asyncio.Task[None]] = set()
@@ -156,6 +162,16 @@ class Queues:
         if queue is None:
             raise refusals.not_found("queue", name, vhost)
         return queue
+
+    def named_by(self, topic: str) -> tuple[str, str] | None:
+        """The virtual host and the name of the queue that a topic is."""
+        queue = self._by_topic.get(topic)
+        return None if queue is None else (queue.vhost, queue.name)
+
+    def topic_of(self, vhost: str, name: str) -> str:
+        """The topic of a queue, also of one that is not there yet."""
+        queue = self.get(name, vhost)
+        return topic_name(vhost, name) if queue is None else queue.topic
 
     def __iter__(self) -> Iterator[Queue]:
         """All of them, as of now."""
@@ -280,6 +296,8 @@ class Queues:
         )
         vhost.add_queue(queue)
         self.topics.claim(info.name)
+        self._by_topic[info.name] = queue
+        self.watch()
         return queue
 
     # -- delete ------------------------------------------------------------------------------------------------------
@@ -318,6 +336,8 @@ class Queues:
         if vhost is None or vhost.queues.get(queue.name) is not queue:
             return False
         self.topics.release(queue.topic)
+        self._by_topic.pop(queue.topic, None)
+        self.watch()
         queue.cursor.vanish(reason)
         text = f"remove the bindings of queue {queue.name} from the log"
         try:
