@@ -23,6 +23,7 @@ from typing import IO, Protocol
 
 from tests import stores
 from tests.integration.waiting import wait_until
+from trunkline.listeners import LISTENERS
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
@@ -43,9 +44,10 @@ APACHE_MINIMUMS: Mapping[str, str] = {
 }
 APACHE_NAMES: Mapping[str, str] = {"auto_create_topics": "auto.create.topics.enable"}
 APACHE_HEAP = "512m"
-# What our server listens for beside Kafka. As environment variables, these are no error where they are no setting.
 LASTING_PORTS = (10_000, 32_000)
+# What our server listens for beside Kafka; further listeners are on where a test's settings say so (`"stomp_port": "0"`).
 OTHER_LISTENERS = ("amqp", "mqtt", "mqtt-ws")
+NO_LISTENERS = {f"TRUNKLINE_{row.setting.upper()}": "off" for row in LISTENERS}
 _REPOSITORY = Path(__file__).parents[2]
 _CHANCE = random.SystemRandom()  # property tests seed the common one, alike in all workers
 
@@ -130,8 +132,8 @@ class ServerProcess:
         return self._process.pid
 
     def port_of(self, listener: str) -> int:
-        """The port of another listener than Kafka's: "amqp", "mqtt" or "mqtt-ws"."""
-        assert self._other_ports[listener], f"the server has no listener for {listener}"
+        """The port of another listener than Kafka's, by its name in the ready file."""
+        assert self._other_ports.get(listener), f"the server has no listener for {listener}"
         return self._other_ports[listener]
 
     def start(self) -> ServerProcess:
@@ -143,8 +145,8 @@ class ServerProcess:
         command += ["--kafka-port", str(self._port), "--ready-file", str(self._ready)]
         if self._open_files is not None:
             command = ["sh", "-c", f'ulimit -n {self._open_files} && exec "$0" "$@"', *command]
-        ports = {
-            f"TRUNKLINE_{name.upper().replace('-', '_')}_PORT": str(port) for name, port in self._other_ports.items()
+        ports = NO_LISTENERS | {
+            f"TRUNKLINE_{name.upper().replace('-', '_')}_PORT": str(self._other_ports[name]) for name in OTHER_LISTENERS
         }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -157,7 +159,7 @@ class ServerProcess:
             raise AssertionError(f"{error}\n{self.log_tail()}") from None
         ready = json.loads(self._ready.read_text())
         self._port = int(ready["kafka"].rpartition(":")[2])
-        for name in self._other_ports.keys() & ready.keys():
+        for name in ready.keys() - {"kafka", "pid"}:
             self._other_ports[name] = int(ready[name].rpartition(":")[2])
         assert ready["pid"] == self._process.pid
         return self

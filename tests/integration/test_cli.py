@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer
 
-from tests.integration.server import RestartableBroker, RunningBroker
+from tests.integration.server import NO_LISTENERS, RestartableBroker, RunningBroker
 from tests.integration.waiting import wait_until
 from trunkline.cli.main import cli
 
@@ -484,6 +484,7 @@ def test_two_consumers_of_a_group_share_and_take_over(shell: Shell, filled: str)
 def serve(*arguments: str) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "trunkline", "serve", "--amqp-port", "off", "--mqtt-port", "off", *arguments],
+        env={**os.environ, **NO_LISTENERS},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -495,6 +496,7 @@ def serve(*arguments: str) -> tuple[int, str]:
 def test_serve_prints_where_it_is_and_what_to_type_first(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "trunkline", "serve", "--kafka-port", "0", "--amqp-port", "off", "--mqtt-port", "off", "--data", str(tmp_path / "data"), "--ready-file", str(tmp_path / "ready")],
+        env={**os.environ, **NO_LISTENERS},
         stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip

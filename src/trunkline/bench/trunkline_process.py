@@ -18,9 +18,9 @@ from pathlib import Path
 
 from trunkline.bench.probe import POLL_INTERVAL_S, ProbeError, wait_until_serving
 from trunkline.bench.server_process import LOOPBACK, IsAlive, ServerProcess
+from trunkline.listeners import LISTENERS
 
 # All are on, as they are for a user, each on a free port.
-LISTENERS = ("KAFKA", "AMQP", "MQTT", "MQTT_WS")
 START_TIMEOUT_S = 30.0
 
 
@@ -61,8 +61,7 @@ def _wait_for_ready_file(path: Path, is_alive: IsAlive) -> None:
 
 def _environment(listener: str) -> dict[str, str]:
     """Free ports for the listener that is measured and for Kafka's, which tells that the broker is up; the others stay off."""
-    on = {"KAFKA", listener.upper().replace("-", "_")}
-    ports = {f"TRUNKLINE_{name}_PORT": "0" if name in on else "off" for name in LISTENERS}
+    ports = {f"TRUNKLINE_{row.setting.upper()}": "0" if row.name in ("kafka", listener) else "off" for row in LISTENERS}
     environment = {**os.environ, **ports}
     if environment.pop("PYTHONDONTWRITEBYTECODE", ""):
         cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.integration.hostile.peer import Peer
-from tests.integration.server import ServerProcess
+from tests.integration.server import NO_LISTENERS, ServerProcess
 from tests.integration.waiting import wait_until
 from trunkline.log.batch import NewRecord, build_batch, iter_batches
 from trunkline.protocols.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -129,7 +129,10 @@ def refused(data: Path, *arguments: str) -> str:
         "off",
         *arguments,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=REFUSAL_SECONDS, check=False)
+    environment = {**os.environ, **NO_LISTENERS}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=REFUSAL_SECONDS, check=False, env=environment
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     assert 0 < len(done.stderr.strip().splitlines()) <= 3, done.stderr

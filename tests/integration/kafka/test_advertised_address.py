@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer
 
 from tests.integration.kafka import settings
 from tests.integration.kafka.pipeline import Pipeline
+from tests.integration.server import NO_LISTENERS
 from tests.integration.waiting import DEADLINE_SECONDS, wait_until
 from trunkline.cli.addresses import machine_addresses
 from trunkline.protocols.kafka.messages.describe_cluster import DescribeClusterRequest
@@ -45,7 +46,9 @@ def serving(directory: Path, *arguments: str) -> Iterator[tuple[int, Path]]:
     ]
     command += ["--kafka-port", "0", "--amqp-port", "off", "--mqtt-port", "off", "--mqtt-ws-port", "off", *arguments]
     with output.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "NO_COLOR": "1"})
+        process = subprocess.Popen(
+            command, stdout=file, stderr=file, env={**os.environ, **NO_LISTENERS, "NO_COLOR": "1"}
+        )
     try:
         wait_until(ready.exists, what="the ready file")
         yield int(json.loads(ready.read_text())["kafka"].rpartition(":")[2]), output
