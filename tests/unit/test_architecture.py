@@ -65,6 +65,7 @@ DOORS = frozenset(
         "core",  # the façade
         "guard",
         "keyed_state",
+        "logins",
         "messaging.argument_checks",
         "messaging.confirms",
         "messaging.envelope",  # what a message is in the log, which protocols translate to and from

@@ -25,7 +25,9 @@ from trunkline.broker.complaints import Complaints
 from trunkline.broker.counters import Counters
 from trunkline.broker.guard import Operation, TrimForbidden
 from trunkline.broker.limits import BrokerSettings
+from trunkline.broker.logins import Logins
 from trunkline.broker.space import Space
+from trunkline.broker.state.accounts import AccountRecords
 from trunkline.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from trunkline.broker.transactions.own import OwnTransactions
 from trunkline.broker.turn import Turn
@@ -43,7 +45,6 @@ from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
 if TYPE_CHECKING:
     from trunkline.broker.administration.administration import Administration
     from trunkline.broker.messaging.messaging import Messaging
-    from trunkline.security.users import Accounts
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,6 @@ _CLUSTER_KEY = b"cluster"
 class BrokerCore:
     messaging: Messaging  # where there is one: see above
     administration: Administration  # likewise
-    accounts: Accounts  # likewise
 
     def __init__(
         self,
@@ -84,6 +84,10 @@ class BrokerCore:
                 topic: MqttTopics(filters, but) for topic, (filters, but) in self.settings.mqtt_topics.items()
             },
         )
+        self.users = AccountRecords(store, self.clock)
+        self.accounts = self.users.accounts
+        self.logins = Logins(self.users, self.clock, self.audit, self.complaints)
+        self.access.use_accounts(self.accounts)
         # What clients make the broker hold before it counts for anything.
         self.input = Budget(self.limits.max_input_bytes, self._input_let_go)
         # What clients do not take from it: see `_output_let_go`.
@@ -115,7 +119,12 @@ class BrokerCore:
         await self.groups.start()
         await self.transactions.start()
         await self._own_transactions.start()  # state may be part of a transaction: who reads it finds them ended
-        self.cluster_id = await self._cluster_identity()
+        topology = StateTopic(self.store, self.clock, TOPOLOGY_TOPIC, TOPOLOGY_CONFIG)
+        await topology.open()
+        latest = await topology.latest()
+        self.cluster_id = await self._cluster_identity(topology, latest)
+        self.access.book.fold(latest)
+        await self.users.start(latest)
         if not self._has_messaging and self.store.topic(_QUEUE_STATE_TOPIC) is not None:
             self._make_messaging()
         if self._has_messaging:
@@ -132,6 +141,7 @@ class BrokerCore:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
         await self.space.close()
+        self.logins.close()
         if self._has_messaging:
             await self.messaging.close()
         await self.audit.close()
@@ -145,9 +155,7 @@ class BrokerCore:
         from trunkline.broker.messaging.messaging import Messaging
 
         self.messaging = Messaging(self.store, self.clock, self.turn, self.groups)
-        self.administration = Administration(self.messaging)
-        self.accounts = self.messaging.topology.accounts
-        self.access.use_accounts(self.accounts)
+        self.administration = Administration(self.messaging, self.users)
         self.access.use_queues(self.messaging.queues)
         self._has_messaging = True
 
@@ -237,12 +245,8 @@ class BrokerCore:
 
     # -- identity ------------------------------------------------------------------------------------------------
 
-    async def _cluster_identity(self) -> str:
-        """The cluster id from `__topology`; a new one, kept there, on the first start. The rules are read with it."""
-        topology = StateTopic(self.store, self.clock, TOPOLOGY_TOPIC, TOPOLOGY_CONFIG)
-        await topology.open()
-        latest = await topology.latest()
-        self.access.book.fold(latest)
+    async def _cluster_identity(self, topology: StateTopic, latest: Mapping[bytes, bytes]) -> str:
+        """The cluster id from `__topology`; a new one, kept there, on the first start."""
         found = latest.get(_CLUSTER_KEY)
         if found is not None:
             return str(json.loads(found)["id"])

@@ -56,3 +56,6 @@ def _tell(ticket: asyncio.Future[Appended]) -> None:
     waiting, ticket._waiting = ticket._waiting, None
     for call in waiting or ():
         call(ticket)
+
+
+Recorded = asyncio.Future[Appended] | None  # of a change: done when it is on disk; None: there is nothing to wait for

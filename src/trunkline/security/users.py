@@ -1,11 +1,14 @@
 """Users, their passwords, and what they may do in each virtual host.
 
-A password is kept as RabbitMQ keeps it, so that its exported definitions can be imported and ours by it:
+A password is kept as SCRAM keys (`security.scram`), one set for each mechanism. They may be of different passwords, as Kafka
+sets one mechanism at a time; a password that is sent in clear is checked with the set that was given last.
+
+RabbitMQ's hashes are taken on import, and replaced by keys at the next login, when the password is known:
 
     base64( salt, 4 bytes | digest of (salt | password in UTF-8) )
 
-with SHA-256 unless the record names another of RabbitMQ's three algorithms. A user without a hash cannot log in with a
-password. A permission is three regular expressions per user and virtual host, matched against the name of the queue or
+with SHA-256 unless the record names another of RabbitMQ's three algorithms. A user with neither keys nor hash cannot log in
+with a password. A permission is three regular expressions per user and virtual host, matched against the name of the queue or
 exchange: `configure` to declare and delete, `write` to publish and bind to, `read` to consume, purge and bind from. As in
 RabbitMQ an expression matches anywhere in the name, and the empty one matches the empty name alone. Clients choose the
 names, so an expression is matched without backtracking (`trunkline.pattern`). Only what that does not know, look-around
@@ -24,12 +27,13 @@ import hmac
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Final
 
 from trunkline.pattern import CostlyPattern, InvalidPattern, NamePattern
+from trunkline.security.scram import ScramKeys, derive_all
 
 MAX_USERS: Final = 10_000
 MAX_EXPRESSION_CHARS: Final = 1_024
@@ -37,6 +41,7 @@ SALT_BYTES: Final = 4
 SHA256: Final = "rabbit_password_hashing_sha256"
 ADMINISTRATOR: Final = "administrator"
 DEFAULT_USER: Final = "guest"
+DEFAULT_VHOST: Final = "/"
 
 _DIGESTS: Final[dict[str, Callable[[bytes], bytes]]] = {
     SHA256: lambda data: hashlib.sha256(data).digest(),
@@ -61,6 +66,7 @@ class User:
     password_hash: str = ""
     hashing_algorithm: str = SHA256
     tags: tuple[str, ...] = ()
+    scram: tuple[ScramKeys, ...] = ()  # at most one of each mechanism; the newest last
 
     def __post_init__(self) -> None:
         if not self.name or len(self.name.encode()) > 255:
@@ -69,8 +75,37 @@ class User:
             raise InvalidAccount(f"{self.hashing_algorithm!r} is none of {', '.join(_DIGESTS)}")
         if self.password_hash:
             _salt_and_digest(self.password_hash)
+        if len({keys.mechanism for keys in self.scram}) != len(self.scram):
+            raise InvalidAccount("a user has keys for a mechanism once")
+
+    @property
+    def imported(self) -> bool:
+        """Whether the password is kept as RabbitMQ's hash still."""
+        return bool(self.password_hash) and not self.scram
+
+    @property
+    def has_password(self) -> bool:
+        return bool(self.password_hash or self.scram)
+
+    def keys_of(self, mechanism: str) -> ScramKeys | None:
+        return next((keys for keys in self.scram if keys.mechanism == mechanism), None)
+
+    def with_keys(self, keys: ScramKeys) -> User:
+        """The same user with these keys, the newest, in place of others of the mechanism; the imported hash is void."""
+        others = tuple(each for each in self.scram if each.mechanism != keys.mechanism)
+        return replace(self, password_hash="", scram=(*others, keys))
+
+    def without_keys(self, mechanism: str) -> User:
+        return replace(self, scram=tuple(each for each in self.scram if each.mechanism != mechanism))
+
+    def with_password(self, password: bytes) -> User:
+        """Costs milliseconds."""
+        return replace(self, password_hash="", hashing_algorithm=SHA256, scram=derive_all(password))
 
     def accepts(self, password: bytes) -> bool:
+        """Costs milliseconds, but for an imported hash."""
+        if self.scram:
+            return self.scram[-1].accepts(password)
         if not self.password_hash:
             return False
         salt, digest = _salt_and_digest(self.password_hash)
@@ -148,6 +183,11 @@ def _salt_and_digest(password_hash: str) -> tuple[bytes, bytes]:
     return raw[:SALT_BYTES], raw[SALT_BYTES:]
 
 
+@lru_cache(maxsize=1)
+def _default_user() -> User:
+    return User(DEFAULT_USER, tags=(ADMINISTRATOR,)).with_password(DEFAULT_USER.encode())
+
+
 def _nothing() -> None:
     """Nobody watches."""
 
@@ -196,17 +236,10 @@ class Accounts:
         return True
 
     def add_default(self, vhosts: Iterable[str]) -> None:
-        """What a broker that has no users yet starts with. `guest` is let in from this machine only (see `login`)."""
-        self.put_user(User(DEFAULT_USER, hash_password(DEFAULT_USER), tags=(ADMINISTRATOR,)))
+        """What a broker that has no users yet starts with. `guest` is let in from this machine only."""
+        self.put_user(_default_user())
         for vhost in vhosts:
             self.put_permission(DEFAULT_USER, vhost, Permission())
-
-    def login(self, name: str, password: bytes, *, loopback: bool) -> User | None:
-        """The user, if the password is right. `guest` is refused from other machines, as in RabbitMQ."""
-        user = self.users.get(name)
-        if user is None or not user.accepts(password) or (name == DEFAULT_USER and not loopback):
-            return None
-        return user
 
     def may_enter(self, user: str, vhost: str) -> bool:
         return (user, vhost) in self.permissions

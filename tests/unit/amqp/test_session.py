@@ -199,6 +199,7 @@ def test_methods_that_must_wait_hold_up_what_follows_and_keep_the_order(tmp_path
     async def test(started: Broker) -> None:
         peer = await started.peer()
         declare = m.QueueDeclare(0, "q", False, True, False, False, False, {})
+        resumed = peer.resumed
         peer.send(
             encode_method(1, declare)
             + encode_publish(1, "", "q", b"\0\0", b"first", FRAME_MAX)
@@ -213,7 +214,7 @@ def test_methods_that_must_wait_hold_up_what_follows_and_keep_the_order(tmp_path
         assert isinstance(third, m.QueueDeclareOk)
         assert third.message_count == 1
         assert peer.session.readable
-        assert peer.resumed == 1
+        assert peer.resumed == resumed + 1
 
     with_broker(tmp_path, test)
 
@@ -389,3 +390,45 @@ def _unfinished(channel: int) -> bytes:
     whole = encode_publish(channel, "", "q", b"\0\0", bytes(1_000), 4_096)
     body = struct.pack(">BHI", 3, channel, 999) + bytes(999) + b"\xce"
     return whole[: -len(body) - 1] + body
+
+
+# -- logins take time --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("password", ["guest", "wrong"])
+def test_nothing_that_was_sent_behind_a_login_takes_effect_before_it(tmp_path: Path, password: str) -> None:
+    async def test(started: Broker) -> None:
+        peer = Peer(started.service)
+        declare = m.QueueDeclare(0, "behind", False, False, False, False, False, {})
+        peer.send(
+            PROTOCOL_HEADER
+            + encode_method(0, m.ConnectionStartOk(CAPABLE, "PLAIN", f"\0guest\0{password}".encode(), "en_US"))
+            + encode_method(0, m.ConnectionTuneOk(2047, FRAME_MAX, 0))
+            + encode_method(0, m.ConnectionOpen("/"))
+            + encode_method(1, m.ChannelOpen())
+            + encode_method(1, declare)
+        )
+        assert not peer.session.readable
+        assert not peer.session.principal.administrator
+        if password == "guest":
+            await peer.expect(m.QueueDeclareOk)
+            assert peer.session.user == "guest"
+        else:
+            assert (await peer.expect(m.ConnectionClose)).reply_code == codes.ACCESS_REFUSED
+            await peer.settle()
+            assert "behind" not in started.service.vhosts["/"].queues
+
+    with_broker(tmp_path, test)
+
+
+def test_a_client_that_goes_away_during_its_login_is_gone(tmp_path: Path) -> None:
+    async def test(started: Broker) -> None:
+        peer = Peer(started.service)
+        response = b"\0guest\0guest"
+        peer.send(PROTOCOL_HEADER + encode_method(0, m.ConnectionStartOk(CAPABLE, "PLAIN", response, "en_US")))
+        peer.session.lost()
+        await peer.settle()
+        assert peer.session.closed
+        assert peer.session.user != "guest"
+
+    with_broker(tmp_path, test)

@@ -170,6 +170,9 @@ class _Model:
                 self.connection = cell.then
             elif cell.then is not None:
                 self.channels[number] = cell.then
+            if self.connection is ConnectionState.LOGIN:  # which ends by itself
+                assert [type(frame.method) for frame in told] == [m.ConnectionTune]
+                self.connection = ConnectionState.TUNE
             if cell.answer is not None:
                 assert [frame.channel for frame in told if isinstance(frame.method, cell.answer)] == [number]
         if self.connection in {ConnectionState.CLOSING, ConnectionState.CLOSED}:

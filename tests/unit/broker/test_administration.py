@@ -122,6 +122,6 @@ def test_definitions_make_the_same_broker_elsewhere(tmp_path: Path) -> None:
         async with opened(tmp_path / "two") as core:
             await core.administration.import_definitions(exported)
             assert core.administration.export_definitions() == exported
-            assert core.messaging.topology.accounts.users["worker"].accepts(b"w")
+            assert core.accounts.users["worker"].accepts(b"w")
 
     asyncio.run(test())

@@ -112,8 +112,8 @@ def test_what_is_durable_is_there_after_a_restart_and_nothing_else(tmp_path: Pat
             assert topology.bind(vhost, "kept", "gone", "a.#", {}) is None
             await settled(topology.bind(vhost, "kept", "amq.direct", "k", {}, to_exchange=True))
             await settled(topology.add_vhost("other"))
-            await settled(topology.put_user(User("worker", hash_password("w"), tags=("management",))))
-            await settled(topology.put_permission("worker", "other", Permission("^a", "^b", "^c")))
+            await settled(core.users.put_user(User("worker", hash_password("w"), tags=("management",))))
+            await settled(core.users.put_permission("worker", "other", Permission("^a", "^b", "^c")))
         async with opened(tmp_path) as core:
             topology, vhost = of(core)
             assert vhost.exchanges["kept"] == ExchangeInfo(
@@ -126,8 +126,8 @@ def test_what_is_durable_is_there_after_a_restart_and_nothing_else(tmp_path: Pat
                 [("q", "a.#", {"n": 1, "raw": b"\xff"}), ("amq.direct", "k", {})], key=str
             )
             assert [queue.name for queue in vhost.route("kept", "a.b")] == ["q"]
-            assert topology.accounts.users["worker"].accepts(b"w")
-            assert topology.accounts.permissions["worker", "other"] == Permission("^a", "^b", "^c")
+            assert core.accounts.users["worker"].accepts(b"w")
+            assert core.accounts.permissions["worker", "other"] == Permission("^a", "^b", "^c")
 
     asyncio.run(test())
 

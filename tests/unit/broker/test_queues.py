@@ -20,7 +20,7 @@ from trunkline.broker.messaging.queue_record import QueueRecord
 from trunkline.broker.messaging.queue_topics import topic_name
 from trunkline.broker.messaging.queues import Queues
 from trunkline.broker.messaging.refusals import Reason, Refused
-from trunkline.broker.state.topology import Recorded, Topology
+from trunkline.broker.state.topology import Topology
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.clock import ManualClock
 from trunkline.cursors.queue import (
@@ -35,6 +35,7 @@ from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.errors import InvalidPartitionCount, LogError
 from trunkline.log.names import RESERVED_TOPICS, check_topic_name
 from trunkline.log.store import TopicPartition
+from trunkline.log.ticket import Recorded
 
 CLOCK = ManualClock()
 

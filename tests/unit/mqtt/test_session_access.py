@@ -141,7 +141,7 @@ def test_only_administrators_are_answered() -> None:
     async def work() -> None:
         async with front_door() as door:
             closed_to_strangers(door)
-            door.core.messaging.topology.accounts.put_user(User("plain", User("x").password_hash))
+            door.core.accounts.put_user(User("plain", User("x").password_hash))
             local = Peer(door.server, V5)
             local.send(Connect(V5, "admin", True, 0, None, "guest", b"guest"))
             await local.receive(ConnAck)
@@ -197,5 +197,48 @@ def test_a_queue_bound_to_amq_topic_gets_publications_and_holds_up_their_acknowl
             assert headers["amqp.exchange"] == b"amq.topic"
             assert headers["amqp.routing-key"] == b"sensors.7.t"
             assert headers["mqtt.client"] == b"c"
+
+    run(work())
+
+
+@pytest.mark.parametrize("password", [b"guest", b"wrong"])
+def test_nothing_that_was_sent_behind_a_connect_takes_effect_before_the_login(password: bytes) -> None:
+    async def work() -> None:
+        async with front_door() as door:
+            closed_to_strangers(door)
+            watcher = Peer(door.server, V5)
+            watcher.send(Connect(V5, "watcher", True, 0, None, "guest", b"guest"))
+            await watcher.receive(ConnAck)
+            await watcher.subscribe("t", qos=0)
+            peer = Peer(door.server, V5)
+            peer.send(
+                Connect(V5, "hasty", True, 0, None, "guest", password), Publish("t", b"behind", 1, False, False, 1)
+            )
+            if password == b"guest":
+                assert (await peer.receive(ConnAck)).reason_code == 0
+                await peer.receive(PubAck)
+                assert (await watcher.receive(Publish)).payload == b"behind"
+                return
+            (refusal,) = await peer.ended()
+            assert isinstance(refusal, ConnAck)
+            assert refusal.reason_code == errors.BAD_USER_NAME_OR_PASSWORD
+            assert not watcher.got
+            assert "hasty" not in door.server.sessions.by_client
+
+    run(work())
+
+
+def test_a_client_that_goes_away_during_its_login_leaves_nothing() -> None:
+    async def work() -> None:
+        async with front_door() as door:
+            closed_to_strangers(door)
+            peer = Peer(door.server, V5)
+            peer.send(Connect(V5, "gone", True, 0, None, "guest", b"guest"))
+            checking = peer.connection._checking
+            assert checking is not None
+            peer.drop()
+            await checking
+            assert "gone" not in door.server.sessions.by_client
+            assert not peer.got
 
     run(work())

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from trunkline.security.scram import MECHANISMS, SHA_256, SHA_512, InvalidKeys, derive, from_document
 from trunkline.security.users import Access, Accounts, InvalidAccount, Permission, User, hash_password
 
 # As the documentation of RabbitMQ gives it: the salt 908DC60A and the password test12.
@@ -23,19 +28,63 @@ def test_a_hash_has_fresh_salt() -> None:
     assert User("u", hash_password("p")).accepts(b"p")
 
 
-def test_a_user_without_a_hash_cannot_log_in() -> None:
-    accounts = Accounts()
-    accounts.put_user(User("u"))
-    assert accounts.login("u", b"", loopback=True) is None
+def test_a_user_without_a_password_cannot_log_in() -> None:
+    assert not User("u").accepts(b"")
+    assert not User("u").has_password
 
 
-def test_guest_is_let_in_from_this_machine_only() -> None:
-    accounts = Accounts()
-    accounts.add_default(["/"])
-    assert accounts.login("guest", b"guest", loopback=True) is not None
-    assert accounts.login("guest", b"guest", loopback=False) is None
-    assert accounts.login("guest", b"wrong", loopback=True) is None
-    assert accounts.login("nobody", b"guest", loopback=True) is None
+def test_keys_take_the_place_of_an_imported_hash() -> None:
+    imported = User("u", DOCUMENTED, tags=("management",))
+    assert imported.imported
+    user = imported.with_password(b"test12")
+    assert not user.imported
+    assert user.password_hash == ""
+    assert user.tags == ("management",)
+    assert {keys.mechanism for keys in user.scram} == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+    assert user.accepts(b"test12")
+    assert not user.accepts(b"test13")
+
+
+def test_a_password_in_clear_is_checked_with_the_keys_that_were_given_last() -> None:
+    user = User("u").with_password(b"old").with_keys(derive(b"new", SHA_512))
+    assert user.accepts(b"new")
+    assert not user.accepts(b"old")
+    sha_256, sha_512 = user.keys_of(SHA_256), user.keys_of(SHA_512)
+    assert sha_256 is not None
+    assert sha_256.accepts(b"old"), "SCRAM-SHA-256 keeps its own until that is set, too, as in Kafka"
+    assert sha_512 is not None
+    assert user.without_keys(SHA_512).keys_of(SHA_512) is None
+
+
+@given(st.binary(max_size=40), st.sampled_from(MECHANISMS), st.integers(4_096, 5_000))
+@settings(max_examples=10, deadline=None)
+def test_keys_come_back_from_their_document_and_accept_their_password_alone(
+    password: bytes, mechanism: str, iterations: int
+) -> None:
+    keys = derive(password, mechanism, iterations=iterations)
+    assert from_document(keys.document()) == keys
+    assert keys.accepts(password)
+    assert not keys.accepts(password + b"x")
+
+
+def test_keys_are_those_of_the_rfc() -> None:
+    """RFC 7677, section 3: the server's signature there follows from this server key."""
+    keys = derive(b"pencil", SHA_256, salt=base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), iterations=4_096)
+    messages = (
+        b"n=user,r=rOprNGfwEbeRWgbNEkqO,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+        b"s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    )
+    signature = hmac.digest(keys.server_key, messages, "sha256")
+    assert base64.b64encode(signature) == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"iterations": 4_095}, {"iterations": 20_000}, {"mechanism": "SCRAM-SHA-1"}, {"salt": ""}, {"stored_key": "AA=="}, {"server_key": "?"}, {"iterations": "x"}],
+)  # fmt: skip
+def test_keys_that_cannot_be_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(InvalidKeys):
+        from_document({**derive(b"p", SHA_256).document(), **change})
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ Bounded: a list has `MAX_LISTED` entries; a peek, or a list of delayed messages,
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Sequence
 from typing import Final
@@ -26,6 +27,7 @@ from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.messaging import Messaging
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.state.accounts import AccountRecords
 from trunkline.broker.state.arguments import to_json
 from trunkline.broker.state.topology import settled
 from trunkline.broker.state.virtual_host import VirtualHost
@@ -33,7 +35,7 @@ from trunkline.cursors.queue.errors import QueueError
 from trunkline.log.errors import LogError
 from trunkline.log.records import decode_headers
 from trunkline.log.store import Durability
-from trunkline.security.users import ADMINISTRATOR, InvalidAccount, Permission, User, hash_password
+from trunkline.security.users import ADMINISTRATOR, InvalidAccount, Permission, User
 
 MAX_LISTED: Final = 100_000
 MAX_PEEKED: Final = 1_000
@@ -45,14 +47,15 @@ _LOOKER: Final = "management"
 
 
 class Administration:
-    def __init__(self, messaging: Messaging) -> None:
+    def __init__(self, messaging: Messaging, users: AccountRecords) -> None:
         self._messaging = messaging
+        self._users = users
         self._topology = messaging.topology
         self._queues = messaging.queues
 
     def check_may(self, user: str, *, change: bool) -> None:
         """Refused unless the user may look at everything, or also change it."""
-        account = self._topology.accounts.users.get(user)
+        account = self._users.accounts.users.get(user)
         tags = account.tags if account is not None else ()
         if ADMINISTRATOR not in tags and (change or _LOOKER not in tags):
             raise refusals.access_refused(f"user '{user}' may not do this: it needs the tag '{ADMINISTRATOR}'")
@@ -146,24 +149,26 @@ class Administration:
     # -- users and permissions -------------------------------------------------------------------------------------
 
     def users(self) -> list[Json]:
-        return [{"name": user.name, "tags": list(user.tags)} for user in self._topology.accounts.users.values()]
+        return [{"name": user.name, "tags": list(user.tags)} for user in self._users.accounts.users.values()]
 
     async def put_user(self, name: str, password: str, tags: Sequence[str] = ()) -> None:
         try:
-            recorded = self._topology.put_user(User(name, hash_password(password), tags=tuple(tags)))
+            user = User(name, tags=tuple(tags))
+            user = await asyncio.to_thread(user.with_password, password.encode())
+            recorded = self._users.put_user(user)
         except InvalidAccount as error:
             raise refusals.precondition(str(error)) from None
         await settled(recorded)
 
     async def delete_user(self, name: str) -> None:
-        if name not in self._topology.accounts.users:
+        if name not in self._users.accounts.users:
             raise Refused(Reason.NOT_FOUND, f"no user '{name}'")
-        await settled(self._topology.remove_user(name))
+        await settled(self._users.remove_user(name))
 
     async def put_permission(self, user: str, vhost: str, *, configure: str, write: str, read: str) -> None:
         self._vhost(vhost)
         try:
-            recorded = self._topology.put_permission(user, vhost, Permission(configure, write, read))
+            recorded = self._users.put_permission(user, vhost, Permission(configure, write, read))
         except InvalidAccount as error:
             raise refusals.precondition(str(error)) from None
         await settled(recorded)
@@ -171,10 +176,10 @@ class Administration:
     # -- definitions -----------------------------------------------------------------------------------------------
 
     def export_definitions(self) -> Json:
-        return export_definitions(self._messaging)
+        return export_definitions(self._messaging, self._users.accounts)
 
     async def import_definitions(self, document: Json) -> Json:
-        return await import_definitions(self._messaging, document)
+        return await import_definitions(self._messaging, self._users, document)
 
 
 def _queue_document(queue: Queue) -> Json:

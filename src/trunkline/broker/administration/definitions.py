@@ -1,7 +1,8 @@
 """Definitions: everything declared, as one JSON document in the form that RabbitMQ exports and imports.
 
-Exported are users (with their password hashes), virtual hosts, permissions, durable exchanges, durable queues and the
-bindings between them. Imported is the same, also from RabbitMQ; what exists already must agree, and stays. What the
+Exported are users, virtual hosts, permissions, durable exchanges, durable queues and the bindings between them. What is kept
+of a password is exported, too: RabbitMQ's hash if it came from there and its user has not logged in since, else SCRAM keys
+in a field that RabbitMQ passes over; there, such a user has no password until it is given one. Imported is the same, also from RabbitMQ; what exists already must agree, and stays. What the
 document has beside that (policies, parameters, topic permissions) is counted and left out: the answer names it.
 """
 
@@ -14,19 +15,20 @@ from trunkline.broker.messaging.messaging import Messaging
 from trunkline.broker.messaging.queue import QueueDeclaration
 from trunkline.broker.messaging.queue_arguments import STREAM, read_settings
 from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.state.accounts import AccountRecords
 from trunkline.broker.state.arguments import from_json, to_json
 from trunkline.broker.state.topology import settled
 from trunkline.broker.state.virtual_host import PREDECLARED, ExchangeInfo, VirtualHost
-from trunkline.security.users import SHA256, InvalidAccount, Permission, User
+from trunkline.security.scram import InvalidKeys, ScramKeys, from_document
+from trunkline.security.users import SHA256, Accounts, InvalidAccount, Permission, User
 from trunkline.version import BEHAVES_LIKE, VERSION
 
 Json = dict[str, object]
 _LEFT_OUT = ("policies", "operator_policies", "parameters", "global_parameters", "topic_permissions")
 
 
-def export_definitions(messaging: Messaging) -> Json:
+def export_definitions(messaging: Messaging, accounts: Accounts) -> Json:
     topology = messaging.topology
-    accounts = topology.accounts
     exchanges: list[Json] = []
     queues: list[Json] = []
     bindings: list[Json] = []
@@ -66,6 +68,7 @@ def export_definitions(messaging: Messaging) -> Json:
                 "name": user.name,
                 "password_hash": user.password_hash,
                 "hashing_algorithm": user.hashing_algorithm,
+                "scram": [keys.document() for keys in user.scram],
                 "tags": list(user.tags),
                 "limits": {},
             }
@@ -112,18 +115,18 @@ def binding_documents(vhost: VirtualHost) -> list[Json]:
     ]
 
 
-async def import_definitions(messaging: Messaging, document: Json) -> Json:
+async def import_definitions(messaging: Messaging, users: AccountRecords, document: Json) -> Json:
     """Refused at the first part that cannot be had; what came before it stays. Returns how many of what were read."""
     topology = messaging.topology
     try:
         for entry in _entries(document, "vhosts"):
             await settled(topology.add_vhost(_text(entry, "name")))
         for entry in _entries(document, "users"):
-            await settled(topology.put_user(_user(entry)))
+            await settled(users.put_user(_user(entry)))
         for entry in _entries(document, "permissions"):
             permission = Permission(_text(entry, "configure"), _text(entry, "write"), _text(entry, "read"))
             _vhost(messaging, entry)
-            await settled(topology.put_permission(_text(entry, "user"), _text(entry, "vhost"), permission))
+            await settled(users.put_permission(_text(entry, "user"), _text(entry, "vhost"), permission))
     except InvalidAccount as error:
         raise Refused(Reason.PRECONDITION_FAILED, str(error)) from None
     for entry in _entries(document, "exchanges"):
@@ -207,7 +210,16 @@ def _user(entry: Json) -> User:
         str(entry.get("password_hash") or ""),
         str(algorithm),
         tuple(map(str, tags)) if isinstance(tags, list) else (),
+        _scram(entry),
     )
+
+
+def _scram(entry: Json) -> tuple[ScramKeys, ...]:
+    keys = entry.get("scram") or []
+    try:
+        return tuple(map(from_document, keys)) if isinstance(keys, list) else ()
+    except InvalidKeys as error:
+        raise InvalidAccount(str(error)) from None
 
 
 def _exchange(entry: Json) -> ExchangeInfo:

@@ -23,11 +23,11 @@ from typing import Protocol
 from trunkline.broker import guard
 from trunkline.broker.guard import Operation, TopicForbidden
 from trunkline.broker.messaging import refusals
-from trunkline.broker.state.topology import DEFAULT_VHOST
 from trunkline.cursors.queue.limits import EPHEMERAL_TOPIC_CONFIG, QUEUE_TOPIC_CONFIG, RETAINED_TOPIC_CONFIG
 from trunkline.log.errors import InvalidPartitionCount, InvalidTopicName, UnknownTopicOrPartition
 from trunkline.log.names import MAX_TOPIC_NAME_LENGTH, check_topic_name
 from trunkline.log.store import LogStore, TopicInfo
+from trunkline.security.users import DEFAULT_VHOST
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 _DIGEST_DIGITS = 12

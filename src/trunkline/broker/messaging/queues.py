@@ -25,7 +25,7 @@ from trunkline.broker.messaging.queue_record import KEY_PREFIX, QueueRecord, rec
 from trunkline.broker.messaging.queue_topics import QueueTopics, TopicFollower, check_not_reserved, topic_name
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.arguments import table_from_json, to_json
-from trunkline.broker.state.topology import DEFAULT_VHOST, Topology
+from trunkline.broker.state.topology import Topology
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.clock import Clock
 from trunkline.cursors.queue import (
@@ -43,6 +43,7 @@ from trunkline.log.names import TOPOLOGY_TOPIC
 from trunkline.log.state_topic import StateTopic, state_record
 from trunkline.log.store import Durability, LogStore, TopicInfo
 from trunkline.log.ticket import Appended
+from trunkline.security.users import DEFAULT_VHOST
 
 logger = logging.getLogger(__name__)
 

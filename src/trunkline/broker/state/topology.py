@@ -1,13 +1,12 @@
-"""The topology: virtual hosts, exchanges, bindings, users and permissions, as records of `__topology`, folded at start.
+"""The topology: virtual hosts, exchanges and bindings, as records of `__topology`, folded at start.
 
     vhost:<name>                                   {}
     exchange:["vhost","name"]                      {"kind", "durable", "auto_delete", "internal", "arguments"}
     binding:["vhost","source","destination",…]     {"vhost", "source", "destination", "to_exchange", "routing_key", "arguments"}
-    user:<name>                                    {"password_hash", "hashing_algorithm", "tags"}
-    permission:["user","vhost"]                    {"configure", "write", "read"}
 
-A tombstone removes. Queues are the records of `queues`, topics those of the store. What is not durable (exchanges, their
-bindings, bindings to queues that are not durable) has no record and is gone after a restart.
+A tombstone removes. The users in the same topic are the matter of `accounts`, queues have records of their own, topics are the
+store's. What is not durable (exchanges, their bindings, bindings to queues that are not durable) has no record and is gone
+after a restart.
 
 Every change is made in memory first and recorded in the same step, so the order of the records is the order of the
 changes; what it returns is done when the record is on disk, and a protocol answers its client after that. A crash between
@@ -18,7 +17,6 @@ Names, equality of declarations and what may be deleted follow RabbitMQ, texts i
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
@@ -32,7 +30,7 @@ from trunkline.clock import Clock
 from trunkline.log.names import TOPOLOGY_TOPIC
 from trunkline.log.state_topic import StateTopic, state_record
 from trunkline.log.store import Durability, LogStore
-from trunkline.log.ticket import Appended
+from trunkline.log.ticket import Appended, Recorded
 from trunkline.routing.errors import (
     AccessRefused,
     InvalidBinding,
@@ -44,26 +42,22 @@ from trunkline.routing.errors import (
     UnknownQueue,
 )
 from trunkline.routing.router import Route
-from trunkline.security.users import Accounts, InvalidAccount, Permission, User
+from trunkline.security.users import DEFAULT_VHOST
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_VHOST = "/"
 MAX_VHOSTS = 1_000
-
-Recorded = asyncio.Future[Appended] | None  # None: nothing to wait for
 
 
 class Topology:
     def __init__(self, store: LogStore, clock: Clock) -> None:
         self._topic = StateTopic(store, clock, TOPOLOGY_TOPIC)
         self.vhosts: dict[str, VirtualHost] = {}
-        self.accounts = Accounts()
 
     # -- start ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Fold the records into exchanges and accounts. `restore_bindings` comes after the queues are there."""
+        """Fold the records into exchanges. `restore_bindings` comes after the queues are there."""
         documents: dict[str, dict[str, dict[str, object]]] = {}
         for record_key, value in (await self._topic.latest()).items():
             kind, _, name = record_key.decode("utf-8", "replace").partition(":")
@@ -73,26 +67,9 @@ class Topology:
             self.vhosts[name] = VirtualHost(name)
         for key, document in documents.get("exchange", {}).items():
             self._restore_exchange(key, document)
-        for name, document in documents.get("user", {}).items():
-            self.accounts.put_user(_user(name, document))
-        for key, document in documents.get("permission", {}).items():
-            user, vhost = json.loads(key)
-            if user in self.accounts.users:
-                self.accounts.put_permission(user, vhost, _permission(document))
         self._bindings = list(documents.get("binding", {}).values())
         if not self.vhosts:
-            self.accounts.add_default([DEFAULT_VHOST])
-            await asyncio.gather(
-                *(
-                    recorded
-                    for recorded in (
-                        self.add_vhost(DEFAULT_VHOST),
-                        *(self.put_user(user) for user in self.accounts.users.values()),
-                        *(self.put_permission(*key, held) for key, held in self.accounts.permissions.items()),
-                    )
-                    if recorded is not None
-                )
-            )
+            await settled(self.add_vhost(DEFAULT_VHOST))
 
     def _restore_exchange(self, key: str, document: dict[str, object]) -> None:
         vhost_name, name = json.loads(key)
@@ -133,7 +110,7 @@ class Topology:
 
     _bindings: list[dict[str, object]] = []  # noqa: RUF012 (replaced, never changed)
 
-    # -- virtual hosts, users, permissions -----------------------------------------------------------------------
+    # -- virtual hosts -------------------------------------------------------------------------------------------
 
     def add_vhost(self, name: str) -> Recorded:
         if name in self.vhosts:
@@ -150,28 +127,6 @@ class Topology:
             logger.error("virtual host %s has no record, but queues", name)
             found = self.vhosts[name] = VirtualHost(name)
         return found
-
-    def put_user(self, user: User) -> Recorded:
-        self.accounts.put_user(user)
-        document: dict[str, object] = {
-            "password_hash": user.password_hash,
-            "hashing_algorithm": user.hashing_algorithm,
-            "tags": list(user.tags),
-        }
-        return self._record([(f"user:{user.name}", document)])
-
-    def remove_user(self, name: str) -> Recorded:
-        gone = self.accounts.remove_user(name)
-        return self._record([(f"user:{name}", None), *((_permission_key(*key), None) for key in gone)])
-
-    def put_permission(self, user: str, vhost: str, permission: Permission) -> Recorded:
-        self.accounts.put_permission(user, vhost, permission)
-        document: dict[str, object] = {
-            "configure": permission.configure,
-            "write": permission.write,
-            "read": permission.read,
-        }
-        return self._record([(_permission_key(user, vhost), document)])
 
     # -- exchanges -----------------------------------------------------------------------------------------------
 
@@ -330,7 +285,7 @@ async def settled(recorded: Awaitable[Appended] | None) -> None:
         await recorded
 
 
-_KINDS = frozenset({"vhost", "exchange", "binding", "user", "permission"})
+_KINDS = frozenset({"vhost", "exchange", "binding"})
 
 
 def check_equivalent(existing: ExchangeInfo, info: ExchangeInfo, vhost: str) -> None:
@@ -356,29 +311,7 @@ def _exchange_key(vhost: str, name: str) -> str:
     return "exchange:" + json.dumps([vhost, name])
 
 
-def _permission_key(user: str, vhost: str) -> str:
-    return "permission:" + json.dumps([user, vhost])
-
-
 def _binding_key(vhost: str, route: Route) -> str:
     arguments = json.dumps(to_json(route.arguments), sort_keys=True) if route.arguments else ""
     kind = "exchange" if route.to_exchange else "queue"
     return "binding:" + json.dumps([vhost, route.source, kind, route.destination, route.routing_key, arguments])
-
-
-def _user(name: str, document: dict[str, object]) -> User:
-    tags = document.get("tags")
-    try:
-        return User(
-            name,
-            str(document.get("password_hash", "")),
-            str(document.get("hashing_algorithm", "")),
-            tuple(map(str, tags)) if isinstance(tags, list) else (),
-        )
-    except InvalidAccount:
-        logger.exception("user %s cannot log in: its record is damaged", name)
-        return User(name)
-
-
-def _permission(document: dict[str, object]) -> Permission:
-    return Permission(str(document["configure"]), str(document["write"]), str(document["read"]))

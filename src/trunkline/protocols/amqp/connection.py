@@ -44,10 +44,6 @@ class Connection(Protocol):
     def user(self) -> str: ...
 
     @property
-    def loopback(self) -> bool:
-        """Whether the client is on this machine."""
-
-    @property
     def closed(self) -> bool: ...
 
     def check_access(self, access: Access, kind: str, name: str, default_name: str = "") -> None: ...
@@ -66,6 +62,9 @@ class Connection(Protocol):
     def complain(
         self, kind: str, text: str, *, level: int = logging.WARNING, error: BaseException | None = None
     ) -> None: ...
+
+    def logged_in(self, principal: Principal) -> None:
+        """The client is who it says it is; it may be gone meanwhile."""
 
     def close_channels(self) -> None: ...
 

@@ -15,8 +15,9 @@ from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.queue_arguments import read_settings
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.messaging.typed_values import FieldValue, plain_value
-from trunkline.broker.state.topology import Recorded, settled
+from trunkline.broker.state.topology import settled
 from trunkline.broker.state.virtual_host import ExchangeInfo
+from trunkline.log.ticket import Recorded
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.channel import REPLY_TO, REPLY_TO_PREFIX, Channel, Later
 from trunkline.security.users import Access

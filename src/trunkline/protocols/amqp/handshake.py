@@ -17,14 +17,15 @@ from __future__ import annotations
 import platform
 from typing import NamedTuple
 
+from trunkline.broker.logins import LoginRefused
 from trunkline.broker.messaging.typed_values import FieldValue, MalformedValue, decode_table
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.connection import Connection
 from trunkline.protocols.amqp.errors import ACCESS_REFUSED, NOT_ALLOWED, SYNTAX_ERROR, FrameError
 from trunkline.protocols.amqp.frames import MIN_FRAME_MAX_BYTES, PROTOCOL_HEADER, ProtocolHeader
-from trunkline.security.principal import Principal
 from trunkline.version import BEHAVES_LIKE, VERSION
 
+PROTOCOL = "amqp"
 MECHANISMS = ("PLAIN", "AMQPLAIN")
 # Clients decide by product and version what methods mean: kombu takes basic.qos for RabbitMQ's only if the product is
 # called so, and a Celery worker then stalls once as many tasks wait for their ETA as it may prefetch. So these two say
@@ -66,25 +67,30 @@ def begin(session: Connection, header: ProtocolHeader) -> None:
     session.send_method(0, m.ConnectionStart(0, 9, properties, " ".join(MECHANISMS).encode(), b"en_US"))
 
 
-def log_in(session: Connection, method: m.ConnectionStartOk) -> None:
+async def log_in(session: Connection, method: m.ConnectionStartOk) -> None:
+    """Check who it is. What the client has sent behind this is taken up after it."""
     capabilities = method.client_properties.get("capabilities")
     understood = capabilities if isinstance(capabilities, dict) else {}
     session.notify_cancel = understood.get("consumer_cancel_notify") is True
     session.notify_blocked = understood.get("connection.blocked") is True
     credentials = read_credentials(method.mechanism, method.response)
-    user = session.service.accounts.login(credentials.user, credentials.password, loopback=session.loopback)
-    if user is not None:
-        session.principal = Principal(user.name, session.host, user.tags)
-        limits = session.limits
-        session.send_method(0, m.ConnectionTune(limits.channel_max, limits.frame_max_bytes, limits.heartbeat_s))
+    try:
+        principal = await session.service.logins.by_password(*credentials, session.host, PROTOCOL)
+    except LoginRefused:
+        if session.closed:
+            return
+        if understood.get("authentication_failure_close") is True:
+            text = f"Login was refused using authentication mechanism {method.mechanism}. For details see the broker logfile."
+            raise FrameError(ACCESS_REFUSED, text) from None
+        session.end()
         return
-    session.complain("refused login", f"login of user {credentials.user!r:.200} was refused")
-    if understood.get("authentication_failure_close") is True:
-        text = (
-            f"Login was refused using authentication mechanism {method.mechanism}. For details see the broker logfile."
-        )
-        raise FrameError(ACCESS_REFUSED, text)
-    session.end()
+    session.logged_in(principal)
+
+
+def offer(session: Connection) -> None:
+    """Tell what the two sides may agree on."""
+    limits = session.limits
+    session.send_method(0, m.ConnectionTune(limits.channel_max, limits.frame_max_bytes, limits.heartbeat_s))
 
 
 def read_credentials(mechanism: str, response: bytes) -> Credentials:

@@ -24,6 +24,7 @@ class Service:
         self.topology = messaging.topology
         self.vhosts = messaging.topology.vhosts
         self.accounts = broker.accounts
+        self.logins = broker.logins
         self.management = Management(broker.administration)
         self.cluster_name = broker.cluster_id
         self.replies: Replies = {}

@@ -45,6 +45,7 @@ from trunkline.protocols.amqp.frames import (
     Publish,
     Reject,
 )
+from trunkline.protocols.amqp.handshake import offer
 from trunkline.protocols.amqp.mapping import Envelopes
 from trunkline.protocols.amqp.parser import Parser, ParserEvent
 from trunkline.protocols.amqp.pulse import Pulse
@@ -60,7 +61,7 @@ from trunkline.protocols.amqp.states import (
     row_of_channel,
 )
 from trunkline.protocols.listener.session import Wire
-from trunkline.security.principal import Principal, anonymous, is_loopback
+from trunkline.security.principal import Principal, anonymous
 from trunkline.security.users import Access
 
 _ENDING: Final = frozenset({ConnectionState.CLOSING, ConnectionState.CLOSED})
@@ -123,11 +124,6 @@ class Session:
             return self.readable
         most_bytes = _STOP_READING_FACTOR * self.limits.write_high_water_bytes
         return self.readable and self._wire.unsent_bytes() < most_bytes
-
-    @property
-    def loopback(self) -> bool:
-        """Whether the client is on this machine."""
-        return is_loopback(self.host)
 
     @property
     def user(self) -> str:
@@ -193,11 +189,10 @@ class Session:
         if isinstance(event, Publish | Ack | Nack | Reject | Content):
             return self._step(event.channel, method_of(event), event)
         if isinstance(event, ProtocolHeader):
-            self._take_step(HEADER_STEP, event)
-        elif isinstance(event, FrameError):
+            return self._take_step(HEADER_STEP, event)
+        if isinstance(event, FrameError):
             raise event
-        else:
-            assert isinstance(event, Heartbeat)
+        assert isinstance(event, Heartbeat)
         return None
 
     async def _carry_out(self, later: Coroutine[object, object, None], number: int, method: type[m.Method]) -> None:
@@ -225,8 +220,7 @@ class Session:
             cell = CONNECTIONS[self.state][method]
             if isinstance(cell, Fault):
                 raise cell.error(method)
-            self._take_step(cell, taken)
-            return None
+            return self._take_step(cell, taken)
         step = row_of_channel(self.state, self.channel_state(number))[method]
         if isinstance(step, Fault):
             raise step.error(method)
@@ -241,14 +235,21 @@ class Session:
             self.send_method(number, step.answer())
         return later
 
-    def _take_step(self, step: Step[ConnectionState], taken: object) -> None:
+    def _take_step(self, step: Step[ConnectionState], taken: object) -> Later:
         before = self.state
-        if step.act is not None:
-            step.act(self, taken)
+        later = None if step.act is None else step.act(self, taken)
         if step.then is not None and self.state is before:  # else the act has ended the connection
             self._move(step.then)
         if step.answer is not None:
             self.send_method(0, step.answer())
+        return later
+
+    def logged_in(self, principal: Principal) -> None:
+        """The client is who it says it is; it may be gone meanwhile."""
+        if self.state is ConnectionState.LOGIN:
+            self.principal = principal
+            self._move(ConnectionState.TUNE)
+            offer(self)
 
     def _move(self, then: ConnectionState) -> None:
         self.state = then

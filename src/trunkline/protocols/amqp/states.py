@@ -2,7 +2,8 @@
 
     connection   the client may send                    then
     HEADER       AMQP 0 0 9 1                           → START    (anything else: our header, and closed)
-    START        connection.start-ok                    → TUNE     (or the end, if the login is refused)
+    START        connection.start-ok                    → LOGIN
+    LOGIN        nothing that is taken up               → TUNE     (when the password is checked; or the end)
     TUNE         connection.tune-ok                     → OPEN
     OPEN         connection.open                        → RUNNING
     RUNNING      whatever its channels' states allow
@@ -55,6 +56,7 @@ def method_of(event: ParserEvent) -> type[m.Method]:
 class ConnectionState(Enum):
     HEADER = "header"
     START = "start"
+    LOGIN = "login"
     TUNE = "tune"
     OPEN = "open"
     RUNNING = "running"
@@ -124,7 +126,8 @@ def _takes(steps: Row[ConnectionState]) -> Row[ConnectionState]:
 
 CONNECTIONS: Final[Mapping[ConnectionState, Row[ConnectionState]]] = {
     ConnectionState.HEADER: _takes({}),
-    ConnectionState.START: _takes({m.ConnectionStartOk: Step(ConnectionState.TUNE, handshake.log_in)}),
+    ConnectionState.START: _takes({m.ConnectionStartOk: Step(ConnectionState.LOGIN, handshake.log_in)}),
+    ConnectionState.LOGIN: _takes({}),
     ConnectionState.TUNE: _takes({m.ConnectionTuneOk: Step(ConnectionState.OPEN, handshake.agree)}),
     ConnectionState.OPEN: _takes({m.ConnectionOpen: Step(ConnectionState.RUNNING, handshake.enter)}),
     ConnectionState.RUNNING: _takes(

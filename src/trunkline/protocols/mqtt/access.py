@@ -1,8 +1,8 @@
 """Who may connect, and who may manage.
 
-Users and passwords are the broker's (`security`), the same as for AMQP. With `anonymous`, which is the default, everyone
-may connect, with or without a user name, and whoever comes from this machine may manage. Without it a user name and its
-password are needed to connect, and the tag `administrator` to manage.
+Users and passwords are the broker's (`broker.logins`), the same as for every protocol. With `anonymous`, which is the default,
+everyone may connect, with or without a user name, and whoever comes from this machine may manage. Without it a user name and
+its password are needed to connect, and the tag `administrator` to manage.
 
 Who authenticates by an enhanced method (see `handshake`) is always checked.
 """
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from trunkline.broker.logins import LoginRefused, Logins
 from trunkline.protocols.mqtt.errors import BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED, SUCCESS
 from trunkline.security.principal import Principal, anonymous, is_loopback
-from trunkline.security.users import Accounts
+
+PROTOCOL = "mqtt"
 
 
 class Admission(NamedTuple):
@@ -22,19 +24,29 @@ class Admission(NamedTuple):
 
 
 class Access:
-    def __init__(self, accounts: Accounts, *, anonymous: bool = True) -> None:
-        self._accounts = accounts
+    def __init__(self, logins: Logins, *, anonymous: bool = True) -> None:
+        self._logins = logins
         self.anonymous = anonymous
 
-    def admit(self, user_name: str | None, password: bytes | None, peer: str) -> Admission:
-        """Whether a client with this in its CONNECT may come in."""
-        found = Admission(NOT_AUTHORIZED) if user_name is None else self.verify(user_name, password or b"", peer)
-        if self.anonymous and found.principal is None:
-            return Admission(SUCCESS, anonymous(peer, administrator=is_loopback(peer)))
-        return found
+    def at_once(self, user_name: str | None, password: bytes | None, peer: str) -> Admission | None:
+        """Whether a client with this in its CONNECT may come in; None: its password has to be checked."""
+        if user_name is not None and (not self.anonymous or self._logins.knows(user_name)):
+            known = self._logins.remembered(user_name, password or b"", peer, PROTOCOL)
+            return None if known is None else Admission(SUCCESS, known)
+        return self._stranger(peer) or Admission(NOT_AUTHORIZED)
 
-    def verify(self, user_name: str, password: bytes, peer: str) -> Admission:
-        user = self._accounts.login(user_name, password, loopback=is_loopback(peer))
-        if user is None:
+    async def check(self, user_name: str, password: bytes | None, peer: str) -> Admission:
+        """The same, for a password that has to be checked."""
+        found = await self.verify(user_name, password or b"", peer)
+        return found if found.principal is not None else self._stranger(peer) or found
+
+    def _stranger(self, peer: str) -> Admission | None:
+        if not self.anonymous:
+            return None
+        return Admission(SUCCESS, anonymous(peer, administrator=is_loopback(peer)))
+
+    async def verify(self, user_name: str, password: bytes, peer: str) -> Admission:
+        try:
+            return Admission(SUCCESS, await self._logins.by_password(user_name, password, peer, PROTOCOL))
+        except LoginRefused:
             return Admission(BAD_USER_NAME_OR_PASSWORD)
-        return Admission(SUCCESS, Principal(user.name, peer, user.tags))

@@ -18,11 +18,11 @@ from typing import Final
 from trunkline.broker.messaging.envelope import addressed
 from trunkline.broker.messaging.messaging import Messaging
 from trunkline.broker.messaging.queue import Queue
-from trunkline.broker.state.topology import DEFAULT_VHOST
 from trunkline.cursors.queue import Message as QueueMessage
 from trunkline.log.ticket import Appended
 from trunkline.protocols.mqtt.routes import Route
 from trunkline.protocols.mqtt.run import Run
+from trunkline.security.users import DEFAULT_VHOST
 
 EXCHANGE: Final = "amq.topic"
 MAX_ROUTING_KEY_BYTES: Final = 255

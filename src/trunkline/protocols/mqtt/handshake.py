@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import uuid
 from abc import abstractmethod
+from collections.abc import Callable, Coroutine
 
 from trunkline.broker.counters import MqttCounters
 from trunkline.protocols.mqtt import errors
+from trunkline.protocols.mqtt.access import Admission
 from trunkline.protocols.mqtt.agenda import Agenda
 from trunkline.protocols.mqtt.codec import Properties, TopicAliases, encode
 from trunkline.protocols.mqtt.hub import Hub
@@ -52,6 +54,10 @@ class Applicant(Link):
     def refuse_connect(self, reason_code: int, text: str = "") -> None: ...
 
     @abstractmethod
+    def wait_for(self, admission: Coroutine[None, None, Admission], then: Callable[[Admission], None]) -> None:
+        """Take up nothing that the client has sent until this is known and `then` has made use of it."""
+
+    @abstractmethod
     def turn_away(self) -> None:
         """Let the client go without an answer to its CONNECT, or after one."""
 
@@ -83,12 +89,14 @@ class Handshake:
         elif (refusal := self._will_refusal()) != errors.SUCCESS:
             connection.refuse_connect(refusal, "the will could not be published: its topic is not taken")
         elif not self.with_method:
-            admission = self._hub.access.admit(packet.user_name, packet.password, connection.peer)
-            if admission.principal is None:
-                connection.refuse_connect(admission.reason_code)
+            access = self._hub.access
+            admission = access.at_once(packet.user_name, packet.password, connection.peer)
+            if admission is not None:
+                self._admitted(admission)
                 return
-            connection.principal = admission.principal
-            self._open()
+            assert packet.user_name is not None
+            checked = access.check(packet.user_name, packet.password, connection.peer)
+            connection.wait_for(checked, self._admitted)
         else:
             properties = packet.properties
             assert properties is not None
@@ -98,20 +106,30 @@ class Handshake:
                 )
             elif properties.authentication_data is None:
                 connection.say(_auth(errors.CONTINUE_AUTHENTICATION))
-            elif self._authenticated(properties.authentication_data):
-                self._open()
             else:
-                connection.refuse_connect(errors.NOT_AUTHORIZED)
+                self._check(properties.authentication_data, self._authenticated)
+
+    def _admitted(self, admission: Admission) -> None:
+        if admission.principal is None:
+            self._connection.refuse_connect(admission.reason_code)
+        else:
+            self._connection.principal = admission.principal
+            self._open()
+
+    def _authenticated(self, admission: Admission) -> None:
+        """By a method, before CONNACK."""
+        if self._taken(admission):
+            self._open()
+        else:
+            self._connection.refuse_connect(errors.NOT_AUTHORIZED)
 
     def answered(self, packet: Auth) -> None:
         """An AUTH before CONNACK: what was asked for."""
         data = self._data(packet, errors.CONTINUE_AUTHENTICATION)
         if data is None:
             self._connection.refuse_connect(errors.PROTOCOL_ERROR)
-        elif self._authenticated(data):
-            self._open()
         else:
-            self._connection.refuse_connect(errors.NOT_AUTHORIZED)
+            self._check(data, self._authenticated)
 
     def reauthenticate(self, packet: Auth) -> None:
         """An AUTH after CONNACK."""
@@ -122,10 +140,14 @@ class Handshake:
             connection.refuse(errors.PROTOCOL_ERROR, "this is not how the authentication method goes on")
         elif not data and started:
             connection.say(_auth(errors.CONTINUE_AUTHENTICATION))
-        elif self._authenticated(data):
-            connection.say(_auth(errors.SUCCESS))
         else:
-            connection.refuse(errors.NOT_AUTHORIZED, "the user or the password is wrong")
+            self._check(data, self._reauthenticated)
+
+    def _reauthenticated(self, admission: Admission) -> None:
+        if self._taken(admission):
+            self._connection.say(_auth(errors.SUCCESS))
+        else:
+            self._connection.refuse(errors.NOT_AUTHORIZED, "the user or the password is wrong")
 
     def _data(self, packet: Auth, reason_code: int) -> bytes | None:
         """The packet's authentication data; None if it does not belong to this method and step [MQTT-4.12.0-5]."""
@@ -134,16 +156,20 @@ class Handshake:
             return None
         return properties.authentication_data or b""
 
-    def _authenticated(self, data: bytes) -> bool:
+    def _check(self, data: bytes, then: Callable[[Admission], None]) -> None:
         parts = data.split(b"\0")
         if len(parts) != 3:
-            return False
+            then(Admission(errors.NOT_AUTHORIZED))
+            return
         user = parts[1].decode(errors="replace")
-        admission = self._hub.access.verify(user, parts[2], self._connection.peer)
+        self._connection.wait_for(self._hub.access.verify(user, parts[2], self._connection.peer), then)
+
+    def _taken(self, admission: Admission) -> bool:
+        """Whether the client has proven who it is: that is who it is from now on."""
         if admission.principal is None:
             return False
-        self._user = user
-        self._connection.user_name = user
+        self._user = admission.principal.name
+        self._connection.user_name = self._user
         self._connection.principal = admission.principal
         return True
 

@@ -57,7 +57,7 @@ class Hub:
         self.complaints = broker.complaints
         self.space = broker.space
         self.turn = broker.turn
-        self.access = Access(broker.accounts, anonymous=anonymous)
+        self.access = Access(broker.logins, anonymous=anonymous)
         self.counters = broker.counters.mqtt
         self.keep_alive = KeepAlive(clock)
         self.agenda = Agenda(self.turn, self._end_turn)

@@ -4,7 +4,8 @@
     any --DISCONNECT, error, loss--> CLOSED
 
 Rules it keeps:
-- Until CONNACK is sent, nothing else is; what the client sends meanwhile waits, unread beyond one read.
+- Until CONNACK is sent, nothing else is; what the client sends meanwhile waits, unread beyond one read. The same holds while
+  a password is checked, before CONNACK or later.
 - Nothing is written to the socket while packets are being handled (see `link`).
 - PUBACK and PUBREC leave when the publication is on disk; PUBCOMP of a session that is kept, when it is on disk that the
   identifier is free.
@@ -20,7 +21,11 @@ Rules it keeps:
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
+
 from trunkline.protocols.mqtt import errors
+from trunkline.protocols.mqtt.access import Admission
 from trunkline.protocols.mqtt.codec import (
     PINGRESP_PACKET,
     MalformedPacket,
@@ -62,7 +67,7 @@ from trunkline.protocols.mqtt.sessions.window import WrongAcknowledgement
 
 
 class ClientConnection(Applicant):
-    __slots__ = ("_handshake", "_held", "_held_bytes", "_hub", "_parser", "_publisher", "_send_will", "last_active_ms",
+    __slots__ = ("_checking", "_handshake", "_held", "_held_bytes", "_hub", "_parser", "_publisher", "_send_will", "last_active_ms",
                  "session")  # fmt: skip
 
     def __init__(self, hub: Hub, outlet: Outlet, peer: str) -> None:
@@ -77,6 +82,7 @@ class ClientConnection(Applicant):
             in_runs=True,
         )
         self._handshake: Handshake | None = None
+        self._checking: asyncio.Task[None] | None = None  # while it is not known whether the client is who it says
         self._held: list[ParserEvent] | None = None
         self._held_bytes = 0  # what was read while `_held` is there
         self._send_will = True
@@ -149,7 +155,7 @@ class ClientConnection(Applicant):
         self.last_active_ms = self._hub.clock.monotonic_ms()
         if held is not None:
             self._handle(held)
-            if self._held is None and self.ready:
+            if self._held is None and self.phase in (Phase.AUTHENTICATING, Phase.CONNECTED):
                 self._outlet.resume_reading()
 
     def _room_again(self) -> None:
@@ -164,7 +170,7 @@ class ClientConnection(Applicant):
             return
         if self._hub.space.blocked is not None:
             events = self._up_to_a_publication(events)
-        for event in events:
+        for index, event in enumerate(events, 1):
             if isinstance(event, Publications):
                 (self._publisher or self._begin_to_publish()).publish_run(event)
             elif isinstance(event, Acknowledgements):
@@ -177,6 +183,9 @@ class ClientConnection(Applicant):
                 self._acknowledgement(event)
             else:
                 self._handle_other(event)
+                if self._checking is not None:
+                    self._hold(events[index:])
+                    return
             if self.phase is not Phase.CONNECTED:
                 return
         if acknowledged and self.session is not None and self.session.waits():
@@ -190,7 +199,7 @@ class ClientConnection(Applicant):
     def _handle_first(self, events: list[ParserEvent]) -> None:
         """Packets up to the one that completes the handshake; the rest waits for CONNACK."""
         for index, event in enumerate(events):
-            if self.phase is Phase.CONNECTING:
+            if self.phase is Phase.CONNECTING or self._checking is not None:
                 self._hold(events[index:])
                 return
             if self.phase is Phase.CONNECTED:
@@ -204,7 +213,7 @@ class ClientConnection(Applicant):
                 self._close()
             else:
                 self.refuse_connect(errors.PROTOCOL_ERROR)  # [MQTT-3.1.2-30]
-        if self.phase is Phase.CONNECTING:
+        if self.phase is Phase.CONNECTING or self._checking is not None:
             self._hold([])
 
     def _up_to_a_publication(self, events: list[ParserEvent]) -> list[ParserEvent]:
@@ -276,6 +285,23 @@ class ClientConnection(Applicant):
             self._handshake.answered(packet)
         else:
             self._handshake.reauthenticate(packet)
+
+    def wait_for(self, admission: Coroutine[None, None, Admission], then: Callable[[Admission], None]) -> None:
+        self._checking = asyncio.get_running_loop().create_task(self._wait_for(admission, then))
+
+    async def _wait_for(self, admission: Coroutine[None, None, Admission], then: Callable[[Admission], None]) -> None:
+        try:
+            found = await admission
+        except Exception as error:
+            self._hub.complaints.add("failed MQTT login", self.peer, "closing an MQTT connection", error=error)
+            self.abandon()
+            return
+        self._checking = None
+        if self.phase is Phase.CLOSED:
+            return
+        then(found)
+        if self.phase in (Phase.AUTHENTICATING, Phase.CONNECTED):
+            self._take_up()
 
     def opened(self, session: Session, connack: bytes) -> None:
         """The handshake went well: say so when it is on disk."""

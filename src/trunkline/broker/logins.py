@@ -1,0 +1,166 @@
+"""Logins: the one place where a client proves who it is, whatever the protocol.
+
+A password is checked against SCRAM keys (or an imported hash, which is replaced by keys on that occasion). The check costs
+milliseconds on purpose, so it runs in `_THREADS` threads; `_MAX_CHECKS` wait for them at most, and those that ask the same
+thing at the same time share one. A right answer is remembered as a keyed digest of user and password for `_MAX_REMEMBERED`
+of them, until the user changes: clients that come back cost next to nothing.
+
+An unknown user takes as long as a wrong password. Failures from one address are slowed down, more so for one user (see
+`security.patience`); what is refused goes to the log and to the audit trail. Passwords go to neither.
+
+`guest` comes from this machine only, as in RabbitMQ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from trunkline.broker.audit import LOGIN, LOGIN_REFUSED, Audit
+from trunkline.broker.complaints import Complaints
+from trunkline.broker.state.accounts import AccountRecords
+from trunkline.clock import Clock
+from trunkline.security.patience import Patience
+from trunkline.security.principal import Principal, is_loopback
+from trunkline.security.scram import ITERATIONS, SALT_BYTES, SHA_256, ScramKeys
+from trunkline.security.users import DEFAULT_USER, User
+
+MAX_PASSWORD_BYTES: Final = 64 * 1024  # a token is a password, too
+_THREADS: Final = 2
+_MAX_CHECKS: Final = 1_000
+_MAX_REMEMBERED: Final = 4_096
+_SHOWN_CHARS: Final = 200
+
+
+class LoginRefused(Exception):
+    """Who the client is was not proven. The text is for the broker's log; clients get their protocol's usual words."""
+
+
+class Logins:
+    def __init__(self, records: AccountRecords, clock: Clock, audit: Audit, complaints: Complaints) -> None:
+        self._records = records
+        self._accounts = records.accounts
+        self._clock = clock
+        self._audit = audit
+        self._complaints = complaints
+        self._secret = os.urandom(32)
+        no_keys = ScramKeys(SHA_256, os.urandom(SALT_BYTES), ITERATIONS, os.urandom(32), os.urandom(32))
+        self._nobody = User("nobody", scram=(no_keys,))  # whom nobody can log in as
+        self._remembered: dict[bytes, User] = {}  # the one that was used last at the end
+        self._checking: dict[bytes, asyncio.Future[User | None]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._by_address: Patience[str] = Patience(free=50, first_ms=50, most_ms=50)
+        self._by_user: Patience[tuple[str, str]] = Patience(free=5, first_ms=250, most_ms=4_000)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    def knows(self, user: str) -> bool:
+        """Whether there is such a user."""
+        return user in self._accounts.users
+
+    # -- passwords -----------------------------------------------------------------------------------------------
+
+    def remembered(self, user: str, password: bytes, host: str, protocol: str) -> Principal | None:
+        """Who has logged in with the same before, at once; None: that has to be checked."""
+        digest = self._digest(user, password)
+        found = self._remembered.pop(digest, None)
+        if found is None or self._accounts.users.get(user) is not found or self._kept_out(found, host):
+            return None
+        self._remembered[digest] = found
+        return self._let_in(found, host, protocol)
+
+    async def by_password(self, user: str, password: bytes, host: str, protocol: str) -> Principal:
+        """Whose user and password these are; LoginRefused."""
+        principal = self.remembered(user, password, host, protocol)
+        if principal is not None:
+            return principal
+        await self._wait_for_turn(user, host, protocol)
+        if len(self._checking) >= _MAX_CHECKS or len(password) > MAX_PASSWORD_BYTES:
+            raise self._note(user, host, protocol, "too much is to be checked")
+        found = await self._check(user, password)
+        if found is None or self._kept_out(found, host):
+            raise self.refused(user, host, protocol, "the user or the password is wrong")
+        self.succeeded(user, host)
+        return self._let_in(found, host, protocol)
+
+    async def _check(self, user: str, password: bytes) -> User | None:
+        """The user, as it is when the password turned out to be right."""
+        digest = self._digest(user, password)
+        checking = self._checking.get(digest)
+        if checking is None:
+            checking = self._checking[digest] = asyncio.ensure_future(self._check_once(digest, user, password))
+            checking.add_done_callback(lambda _: self._checking.pop(digest, None))
+        # Who goes away meanwhile leaves the check to the others that wait for it.
+        return await asyncio.shield(checking)
+
+    async def _check_once(self, digest: bytes, name: str, password: bytes) -> User | None:
+        known = self._accounts.users.get(name)
+        user = self._nobody if known is None or not known.has_password else known
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="login")
+        right, replacement = await asyncio.get_running_loop().run_in_executor(
+            self._threads, _compare, user, self._nobody, password
+        )
+        if not right or self._accounts.users.get(name) is not known:  # changed or removed meanwhile
+            return None
+        if replacement is not None:
+            user = replacement
+            self._records.put_user(user)
+        self._remembered[digest] = user
+        if len(self._remembered) > _MAX_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        return user
+
+    def _digest(self, user: str, password: bytes) -> bytes:
+        return hmac.digest(self._secret, user.encode("utf-8", "surrogatepass") + b"\0" + password, "sha256")
+
+    # -- what every kind of login does -----------------------------------------------------------------------------
+
+    async def _wait_for_turn(self, user: str, host: str, protocol: str) -> None:
+        now_ms = self._clock.monotonic_ms()
+        waits = (self._by_user.wait_ms((host, user), now_ms), self._by_address.wait_ms(host, now_ms))
+        if None in waits:
+            raise self._note(user, host, protocol, "too many logins have failed")
+        self._by_user.failed((host, user), now_ms)  # until it turns out otherwise
+        wait_ms = max(each for each in waits if each is not None)
+        if wait_ms > 0:
+            await asyncio.sleep(wait_ms / 1000)
+
+    def succeeded(self, user: str, host: str) -> None:
+        self._by_user.forgive((host, user))
+
+    def refused(self, user: str, host: str, protocol: str, why: str) -> LoginRefused:
+        """Note a failed login; returns what to raise."""
+        self._by_address.failed(host, self._clock.monotonic_ms())
+        return self._note(user, host, protocol, why)
+
+    def _note(self, user: str, host: str, protocol: str, why: str) -> LoginRefused:
+        shown = user[:_SHOWN_CHARS]
+        self._complaints.add("refused login", host, f"login of user {shown!r} was refused ({protocol}): {why}")
+        self._audit.add(LOGIN_REFUSED, Principal(shown, host), protocol=protocol, text=why)
+        return LoginRefused(why)
+
+    def _let_in(self, user: User, host: str, protocol: str) -> Principal:
+        principal = Principal(user.name, host, user.tags)
+        self._audit.add(LOGIN, principal, protocol=protocol)
+        return principal
+
+    def _kept_out(self, user: User, host: str) -> bool:
+        return user.name == DEFAULT_USER and not is_loopback(host)
+
+
+def _compare(user: User, nobody: User, password: bytes) -> tuple[bool, User | None]:
+    """In a thread: whether the password is right, and the user with keys in place of an imported hash, if it is that."""
+    right = user.accepts(password)
+    if not user.imported:
+        return right, None
+    if right:
+        return True, user.with_password(password)
+    nobody.accepts(password)  # a wrong one takes as long as with keys
+    return False, None
