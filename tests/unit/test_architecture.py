@@ -128,7 +128,8 @@ MAX_SERVER_LINES = 99
 
 
 # The edges that protocols share. HTTP is one for those that are spoken inside it: it parses requests for whoever answers them.
-EDGES = {"aws": ("listener", "http")}
+EDGES = {"aws": ("listener", "http"), "mqtt": ("listener", "websocket"), "stomp": ("listener", "websocket")}
+WITHOUT_SERVER = frozenset({"listener", "websocket"})
 
 
 def test_no_protocol_imports_another() -> None:
@@ -203,7 +204,9 @@ def test_only_the_listener_has_transports() -> None:
                 assert not found & {"Transport", "BaseTransport", "BufferedProtocol", "Protocol"}, path
 
 
-@pytest.mark.parametrize("protocol", [each for each in PROTOCOLS if each != LISTENER], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "protocol", [each for each in PROTOCOLS if each.name not in WITHOUT_SERVER], ids=lambda each: each.name
+)
 def test_a_protocol_is_a_codec_a_session_a_small_server_and_a_page(protocol: Path) -> None:
     for name in ("codec.py", "session.py", "server.py", "README.md"):
         assert (protocol / name).is_file(), f"{protocol.name} has no {name}"

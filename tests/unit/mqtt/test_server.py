@@ -17,7 +17,7 @@ from trunkline.protocols.mqtt.codec import encode
 from trunkline.protocols.mqtt.limits import MqttLimits
 from trunkline.protocols.mqtt.packets import V311, Connect, Packet, Publish, Subscribe, Subscription
 from trunkline.protocols.mqtt.server import MqttServer
-from trunkline.protocols.mqtt.websocket import Opcode, frame
+from trunkline.protocols.websocket.codec import Opcode, frame
 
 DEADLINE_S = 30
 PIECE = bytes(500_000)

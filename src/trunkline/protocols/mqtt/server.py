@@ -14,10 +14,12 @@ from trunkline.protocols.mqtt.hub import Hub
 from trunkline.protocols.mqtt.limits import MqttLimits
 from trunkline.protocols.mqtt.session import ClientConnection
 from trunkline.protocols.mqtt.statistics import Statistics
-from trunkline.protocols.mqtt.websocket_session import WebSocketSession
+from trunkline.protocols.websocket.codec import Subprotocol
+from trunkline.protocols.websocket.session import WebSocketSession
 
 _WEBSOCKET_LISTENERS = frozenset({"mqtt-ws", "mqtt-wss"})
-AnySession = ClientConnection | WebSocketSession
+WEBSOCKET = Subprotocol(("mqtt", "mqttv3.1"))  # binary, and required [MQTT-6.0.0-1, MQTT-6.0.0-3]
+AnySession = ClientConnection | WebSocketSession[ClientConnection]
 
 
 class MqttServer(Server[AnySession]):
@@ -48,7 +50,10 @@ class MqttServer(Server[AnySession]):
 
     def make_session(self, wire: Wire) -> AnySession:
         if wire.listener in _WEBSOCKET_LISTENERS:
-            return WebSocketSession(self.hub, wire)
+            return WebSocketSession(wire, WEBSOCKET, self.limits.max_packet_bytes, self._make_client)
+        return self._make_client(wire)
+
+    def _make_client(self, wire: Wire) -> ClientConnection:
         return ClientConnection(self.hub, wire, wire.host)
 
     async def close(self) -> None:
@@ -64,7 +69,9 @@ class MqttServer(Server[AnySession]):
         before_ms = self.broker.clock.monotonic_ms() - self.limits.connect_timeout_ms
         while self._unconnected:
             connection, since_ms = next(iter(self._unconnected.items()))
-            settled = connection.session is None or connection.session.settled
+            session = connection.session
+            client = session.inside if isinstance(session, WebSocketSession) else session
+            settled = client is None or client.settled
             if since_ms > before_ms and not settled:
                 break
             del self._unconnected[connection]

@@ -1,11 +1,14 @@
-"""WebSocket (RFC 6455), as much as MQTT needs of it, on the server's side and without a socket.
+"""WebSocket (RFC 6455), as much as messaging protocols need of it, on the server's side and without a socket.
 
     frame    u8 FIN, 3 reserved bits, opcode (4 bits); u8 mask bit, length (7 bits; 126: u16 follows, 127: u64 follows);
              4 bytes mask (from a client, always); payload
 
-`WebSocket.receive` takes what was read and returns the payload bytes of the binary frames in it, in order: MQTT packets may
-begin and end anywhere in them [MQTT-6.0.0-2]. What is to be sent back meanwhile (the answer to the handshake, pongs, a
-close frame) is in `take_output`. Anything but binary data closes the connection [MQTT-6.0.0-1].
+`WebSocket.receive` takes what was read and returns the payload bytes of the data frames in it, in order: what is spoken
+inside may begin and end anywhere in them. What is to be sent back meanwhile (the answer to the handshake, pongs, a close
+frame) is in `take_output`.
+
+What is spoken inside is a `Subprotocol`: the names that clients offer it by, whether they must, and whether it is text. A
+text frame closes the connection of one that is binary.
 
 Bounded: the handshake by `MAX_HANDSHAKE_BYTES`, a frame by `max_frame_bytes`; frames are passed on as they arrive, so a large
 one is never held.
@@ -16,10 +19,10 @@ from __future__ import annotations
 import base64
 import hashlib
 from enum import IntEnum
+from typing import NamedTuple
 
 MAX_HANDSHAKE_BYTES = 16 << 10
 MAX_CONTROL_BYTES = 125
-SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, UNSUPPORTED_DATA, TOO_LARGE = 1000, 1001, 1002, 1003, 1009
@@ -32,6 +35,14 @@ class Opcode(IntEnum):
     CLOSE = 8
     PING = 9
     PONG = 10
+
+
+class Subprotocol(NamedTuple):
+    """`names` in the order in which they are preferred."""
+
+    names: tuple[str, ...]
+    required: bool = True  # False: a client that offers none of the names is taken, too
+    text: bool = False  # sent in text frames, and taken in both kinds
 
 
 def frame(opcode: int, payload: bytes) -> bytes:
@@ -64,8 +75,10 @@ def unmask(data: bytes, mask: bytes, start: int) -> bytes:
 class WebSocket:
     """`open` after the handshake; `closed` after either side has said goodbye, or an error."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, inside: Subprotocol) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._inside = inside
+        self._accepted_data = (Opcode.BINARY, Opcode.TEXT) if inside.text else (Opcode.BINARY,)
         self._buffer = b""
         self._out: list[bytes] = []
         self.open = False
@@ -134,13 +147,14 @@ class WebSocket:
             )
             return False
         offered = [each.strip() for each in headers.get("sec-websocket-protocol", "").split(",")]
-        chosen = next((each for each in SUBPROTOCOLS if each in offered), None)
-        if chosen is None:
-            self._refuse("400 Bad Request", "the subprotocol must be mqtt")  # [MQTT-6.0.0-3]
+        chosen = next((each for each in self._inside.names if each in offered), None)
+        if chosen is None and self._inside.required:
+            self._refuse("400 Bad Request", f"the subprotocol must be {self._inside.names[0]}")
             return False
+        told = "" if chosen is None else f"Sec-WebSocket-Protocol: {chosen}\r\n"
         self._out.append(
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            + f"Sec-WebSocket-Accept: {accept_key(key)}\r\nSec-WebSocket-Protocol: {chosen}\r\n\r\n".encode()
+            + f"Sec-WebSocket-Accept: {accept_key(key)}\r\n{told}\r\n".encode()
         )
         self.open = True
         return True
@@ -198,7 +212,7 @@ class WebSocket:
             self._fail(PROTOCOL_ERROR)
             return False
         if not control:
-            if opcode == Opcode.TEXT:
+            if opcode != Opcode.CONTINUATION and opcode not in self._accepted_data:
                 self._fail(UNSUPPORTED_DATA)
                 return False
             if (opcode == Opcode.CONTINUATION) != self._in_message:

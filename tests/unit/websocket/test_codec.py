@@ -7,18 +7,21 @@ import random
 
 import pytest
 
-from trunkline.protocols.mqtt.websocket import (
+from trunkline.protocols.websocket.codec import (
     MAX_HANDSHAKE_BYTES,
     PROTOCOL_ERROR,
     TOO_LARGE,
     UNSUPPORTED_DATA,
     Opcode,
+    Subprotocol,
     WebSocket,
     accept_key,
     frame,
     unmask,
 )
 
+MQTT = Subprotocol(("mqtt", "mqttv3.1"))
+STOMP = Subprotocol(("v12.stomp", "v11.stomp"), required=False, text=True)
 REQUEST = (
     b"GET /mqtt HTTP/1.1\r\nHost: h\r\nUpgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
@@ -35,7 +38,7 @@ def masked(opcode: int, payload: bytes, *, final: bool = True) -> bytes:
 
 
 def opened(max_frame_bytes: int = 1 << 20) -> WebSocket:
-    websocket = WebSocket(max_frame_bytes)
+    websocket = WebSocket(max_frame_bytes, MQTT)
     assert websocket.receive(REQUEST) == []
     assert websocket.open
     websocket.take_output()
@@ -44,7 +47,7 @@ def opened(max_frame_bytes: int = 1 << 20) -> WebSocket:
 
 def test_the_key_of_the_rfc_is_accepted_as_the_rfc_says() -> None:
     assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
-    websocket = WebSocket(100)
+    websocket = WebSocket(100, MQTT)
     websocket.receive(REQUEST)
     answer = websocket.take_output()
     assert answer.startswith(b"HTTP/1.1 101 ")
@@ -63,7 +66,7 @@ def test_the_key_of_the_rfc_is_accepted_as_the_rfc_says() -> None:
     ],
 )
 def test_a_bad_handshake_is_answered_in_http_and_closed(request_bytes: bytes, status: bytes) -> None:
-    websocket = WebSocket(100)
+    websocket = WebSocket(100, MQTT)
     websocket.receive(request_bytes)
     assert websocket.take_output().split(b" ")[1] == status
     assert websocket.closed
@@ -85,7 +88,7 @@ def test_frames_in_any_pieces_give_the_same_bytes() -> None:
                 stream += masked(Opcode.PING, b"p")
                 pings += 1
             stream += masked(Opcode.CONTINUATION, payload[half:])
-        websocket = WebSocket(1 << 20)
+        websocket = WebSocket(1 << 20, MQTT)
         got = bytearray()
         position = 0
         while position < len(stream):
@@ -126,3 +129,18 @@ def test_a_close_frame_is_answered() -> None:
     assert websocket.take_output() == frame(Opcode.CLOSE, b"\x03\xe8")
     assert websocket.closed
     assert websocket.say_goodbye() == b""
+
+
+def test_a_protocol_of_text_is_taken_in_both_kinds_of_frames() -> None:
+    websocket = WebSocket(100, STOMP)
+    websocket.receive(REQUEST.replace(b"chat, mqtt", b"v11.stomp, v12.stomp"))
+    assert b"Sec-WebSocket-Protocol: v12.stomp\r\n" in websocket.take_output()
+    assert websocket.receive(masked(Opcode.TEXT, b"text") + masked(Opcode.BINARY, b"bytes")) == [b"text", b"bytes"]
+    assert not websocket.closed
+
+
+def test_a_subprotocol_that_is_not_required_need_not_be_offered() -> None:
+    websocket = WebSocket(100, STOMP)
+    websocket.receive(REQUEST.replace(b"Sec-WebSocket-Protocol: chat, mqtt\r\n", b""))
+    assert websocket.open
+    assert b"Sec-WebSocket-Protocol" not in websocket.take_output()
