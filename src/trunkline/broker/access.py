@@ -130,7 +130,12 @@ class AccessControl:
         self._allow_everyone = allow_everyone
         self._mqtt_topics = mqtt_topics or {}
         self._known: dict[tuple[object, ...], bool] = {}
+        self._watchers: list[Callable[[], None]] = []
         self.changed()
+
+    def subscribe(self, watcher: Callable[[], None]) -> None:
+        """Call this after every change of what users may do."""
+        self._watchers.append(watcher)
 
     def changed(self) -> None:
         """What users may do has changed: nothing that was decided holds any more."""
@@ -138,6 +143,8 @@ class AccessControl:
         self._known.clear()
         restricted = self.accounts is not None and self.accounts.restricted
         self.open = self._allow_everyone and not len(self.rules) and not restricted and not len(self.topic_permissions)
+        for watcher in self._watchers:
+            watcher()
 
     def queues_changed(self) -> None:
         """A topic is a queue from now on, or is none any more."""
@@ -347,6 +354,13 @@ class AccessControl:
             return Decision(True, f"the permission of user '{principal.name}' in vhost '{vhost}' matches {name}")
         return self.decide(principal, operation or _OPERATIONS[access], Kind.TOPIC, topic)
 
+    def hides(self, principal: Principal, vhost: str, queue: str) -> bool:
+        """Whether rules keep a user from knowing of a queue. By its permissions alone everybody may ask if it is there."""
+        if self.open or self._queues is None or self.is_super(principal):
+            return False
+        topic = self._queues.topic_of(vhost, queue)
+        return self.rules.verdict(principal, Operation.DESCRIBE, Kind.TOPIC, topic).say is Say.REFUSED
+
     def may_enter(self, principal: Principal, vhost: str) -> bool:
         return self.accounts is not None and self.accounts.may_enter(principal.name, vhost)
 
@@ -357,6 +371,24 @@ class AccessControl:
         if not len(self.topic_permissions):
             return True
         return self.topic_permissions.allows(principal.name, vhost, exchange, access, key, client_id) is not False
+
+    def check_key(
+        self, principal: Principal, vhost: str, exchange: str, access: Access, key: str, *, protocol: str = ""
+    ) -> None:
+        """Raise AccessDenied, in RabbitMQ's words, unless `allows_key`; what is bound must be the user's to read, too."""
+        allowed = self.allows_key(principal, vhost, exchange, access, key)
+        if allowed and access is Access.READ and (vhost, exchange) == (DEFAULT_VHOST, MQTT_EXCHANGE):
+            allowed = self.may_bind_mqtt(principal, key)
+        if not allowed:
+            place = f"exchange '{exchange}' in vhost '{vhost}'"
+            self._audit.add(
+                ACCESS_REFUSED,
+                principal,
+                protocol=protocol,
+                target=f"topic {key} in {place}",
+                text=f"no {access.value} access",
+            )
+            raise AccessDenied(f"access to topic '{key}' in {place} refused for user '{principal.name}'")
 
     def may_manage(self, principal: Principal, *, change: bool, vhost: str | None = None) -> bool:
         """Whether somebody may look at everything (in a virtual host), or also change it. By tags, as in RabbitMQ.

@@ -11,6 +11,8 @@ same shape and a resource kind of their own, whose names are MQTT topics:
 | MQTT_TOPIC                | FILTER   | the MQTT topics that the filter matches; `%u` is the user's name |
 |                           |          | and `%c` the client id                                           |
 
+A rule with `%u` or `%c` is about the topics of every user or client: `home/%u/#` says of `home/alice/door` that bob may not.
+
 What a rule set says of an operation on a resource (`verdict`):
 
     REFUSED   a rule denies it: a denial wins over everything; or there are rules about the resource, and none allows it
@@ -285,22 +287,20 @@ class RuleSet:
         """Whether this client may publish to, or get, messages of an MQTT topic."""
         levels = topic.split("/")
         found, own = False, []
-        for rule, filters in self._expanded(principal, client_id):
-            if matches(filters, levels):
-                found = True
-                if rule.about(principal):
-                    own.append(rule)
+        for rule, speaks_of, filters in self._expanded(principal, client_id):
+            found = found or matches(speaks_of, levels)
+            if filters and matches(filters, levels) and rule.about(principal):
+                own.append(rule)
         return _decided(own, operation) if found else SILENT
 
     def of_filter(self, principal: Principal, client_id: str, operation: Operation, topic_filter: str) -> Verdict:
         """Whether this client may get something of what the filter matches: what it gets is decided by name."""
         levels = topic_filter.split("/")
         allowing, settled = None, False
-        for rule, filters in self._expanded(principal, client_id):
-            whole = covers(filters, levels)
-            settled = settled or whole
-            if rule.about(principal):
-                if whole and rule.denies(operation):
+        for rule, speaks_of, filters in self._expanded(principal, client_id):
+            settled = settled or covers(speaks_of, levels)
+            if filters and rule.about(principal):
+                if covers(filters, levels) and rule.denies(operation):
                     return Verdict(Say.REFUSED, rule)
                 if allowing is None and rule.allows(operation) and overlap(filters, levels):
                     allowing = rule
@@ -318,12 +318,12 @@ class RuleSet:
         levels = topic_filter.split("/")
         elsewhere = [each.split("/") for each in but]
         allowing, found = None, False
-        for rule, filters in self._expanded(principal, None):
-            if not overlap(filters, levels) or any(covers(other, filters) for other in elsewhere):
+        for rule, speaks_of, filters in self._expanded(principal, None):
+            if not overlap(speaks_of, levels) or any(covers(other, speaks_of) for other in elsewhere):
                 continue
             found = True
-            if rule.about(principal):
-                if rule.denies(operation):
+            if filters and rule.about(principal):
+                if rule.denies(operation) and overlap(filters, levels):
                     return Verdict(Say.REFUSED, rule)
                 if rule.allows(operation) and covers(filters, levels):
                     allowing = rule
@@ -331,20 +331,22 @@ class RuleSet:
             return Verdict(Say.ALLOWED, allowing)
         return _WANTING if found else SILENT
 
-    def _expanded(self, principal: Principal, client_id: str | None) -> Iterator[tuple[Rule, list[str]]]:
-        """Rules about MQTT topics, with the filters that they are for this client.
+    def _expanded(self, principal: Principal, client_id: str | None) -> Iterator[tuple[Rule, list[str], list[str]]]:
+        """Rules about MQTT topics: the filter of what each speaks of, whoever asks, and what it is for this client.
 
-        A name that would itself be a filter, or more than a level, must not widen a rule: an allowing one is not for it, and a
-        denying one is for all such names. The same for a client id that is not known.
+        A name that would itself be a filter, or more than a level, must not widen a rule: an allowing one is not for it (an
+        empty list), and a denying one is for all such names. The same for a client id that is not known.
         """
         for rule in self._filters:
             text = rule.name
-            if "%" in text:
-                text = _filled(text, "%u", principal.name, rule.effect)
-                text = _filled(text, "%c", client_id, rule.effect)
-                if not text:
-                    continue
-            yield rule, text.split("/")
+            if "%u" not in text and "%c" not in text:
+                levels = text.split("/")
+                yield rule, levels, levels
+                continue
+            speaks_of = ["+" if "%u" in level or "%c" in level else level for level in text.split("/")]
+            text = _filled(text, "%u", principal.name, rule.effect)
+            text = _filled(text, "%c", client_id, rule.effect)
+            yield rule, speaks_of, text.split("/") if text else []
 
 
 def _filled(text: str, field: str, value: str | None, effect: Effect) -> str:

@@ -216,3 +216,14 @@ def test_what_is_no_rule_is_refused(rule: Rule) -> None:
 
 def test_the_cluster_has_one_name() -> None:
     assert RuleSet().add(Rule(Kind.CLUSTER, Pattern.LITERAL, CLUSTER_NAME, "User:b", "*", Operation.CREATE, ALLOW))
+
+
+def test_a_rule_for_everybodys_own_topics_is_about_those_of_others() -> None:
+    found = rules(mqtt("home/%u/#", Operation.READ, who=EVERYBODY), mqtt("dev/%c", Operation.WRITE, who=EVERYBODY))
+    assert found.of_topic(BOB, "c", Operation.READ, "home/bob/door").say is Say.ALLOWED
+    assert found.of_topic(BOB, "c", Operation.READ, "home/alice/door").say is Say.REFUSED
+    assert found.of_filter(BOB, "c", Operation.READ, "home/alice/+").say is Say.REFUSED
+    assert found.of_filter(BOB, "c", Operation.READ, "home/+/door").say is Say.ALLOWED
+    assert found.of_whole_filter(BOB, Operation.READ, "home/alice/door").say is Say.REFUSED
+    assert found.of_topic(BOB, "c", Operation.WRITE, "dev/d").say is Say.REFUSED
+    assert found.of_topic(BOB, "c", Operation.READ, "elsewhere").say is Say.SILENT

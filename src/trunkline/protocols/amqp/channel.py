@@ -33,12 +33,14 @@ from trunkline.protocols.amqp.frames import Ack, Nack, Publish, Reject
 from trunkline.protocols.amqp.management import ADDRESS as MANAGEMENT
 from trunkline.protocols.amqp.mapping import Envelope, why_no_expiration
 from trunkline.protocols.amqp.prefetch import ChannelPrefetch
+from trunkline.security.rules import Kind, Operation
 from trunkline.security.users import Access
 
 PUBLISH = (60, 40)
 REPLY_TO = "amq.rabbitmq.reply-to"
 REPLY_TO_PREFIX = REPLY_TO + "."
 _UNROUTABLE = "NO_ROUTE"
+PROTOCOL = "amqp"  # as the audit trail calls it
 _MAX_KNOWN_EXCHANGES = 4_096  # names that a session remembers it may publish to
 
 Later = Coroutine[object, object, None] | None  # what a method still has to wait for
@@ -77,7 +79,7 @@ class Channel:
             envelope = session.envelopes.of_publication(event.exchange, event.routing_key, event.properties)
         vhost = session.vhost
         if event.exchange not in session.writable_exchanges:
-            self._check_write(event.exchange)
+            self._check_write(event, envelope)
         if event.immediate:
             raise FrameError(NOT_IMPLEMENTED, "immediate=true", *PUBLISH)
         if not envelope.plain:
@@ -113,9 +115,17 @@ class Channel:
                     origin=(self, sequence) if queue.may_reject else None,
                 )
 
-    def _check_write(self, exchange: str) -> None:
-        self.session.check_access(Access.WRITE, "exchange", exchange, "amq.default")
-        known = self.session.writable_exchanges
+    def _check_write(self, event: Publish, envelope: Envelope) -> None:
+        """May this user publish here? While nothing restricts anybody, the exchange alone decides, and is remembered."""
+        session, exchange = self.session, event.exchange
+        session.check_access(Access.WRITE, "exchange", exchange)
+        control = session.service.access
+        if not control.open:
+            session.check_key(Access.WRITE, exchange, event.routing_key)
+            for queue in find_route(session.vhost, envelope, event.body):
+                control.check(session.principal, Operation.WRITE, Kind.TOPIC, queue.topic, protocol=PROTOCOL)
+            return
+        known = session.writable_exchanges
         if len(known) >= _MAX_KNOWN_EXCHANGES:
             known.clear()
         known.add(exchange)

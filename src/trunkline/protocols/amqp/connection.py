@@ -17,6 +17,7 @@ from trunkline.protocols.amqp.mapping import Envelopes
 from trunkline.protocols.amqp.replies import Replies
 from trunkline.protocols.amqp.service import Service
 from trunkline.security.principal import Principal
+from trunkline.security.rules import Operation
 from trunkline.security.users import Access
 
 
@@ -46,7 +47,11 @@ class Connection(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    def check_access(self, access: Access, kind: str, name: str, default_name: str = "") -> None: ...
+    def check_access(self, access: Access, kind: str, name: str, operation: Operation | None = None) -> None:
+        """Raise AccessDenied unless the user may do this; `operation` as in the broker's `check_vhost`."""
+
+    def check_key(self, access: Access, exchange: str, routing_key: str) -> None:
+        """Raise AccessDenied unless the user may publish with this key to an exchange, or bind by it."""
 
     def note_transaction(self, more_bytes: int) -> None:
         """So many bytes more, or fewer, are published in transactions that are not committed."""

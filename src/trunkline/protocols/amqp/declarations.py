@@ -19,7 +19,8 @@ from trunkline.broker.state.topology import settled
 from trunkline.broker.state.virtual_host import ExchangeInfo
 from trunkline.log.ticket import Recorded
 from trunkline.protocols.amqp import methods as m
-from trunkline.protocols.amqp.channel import REPLY_TO, REPLY_TO_PREFIX, Channel, Later
+from trunkline.protocols.amqp.channel import PROTOCOL, REPLY_TO, REPLY_TO_PREFIX, Channel, Later
+from trunkline.security.rules import Operation
 from trunkline.security.users import Access
 
 
@@ -88,6 +89,7 @@ def exchange_bind(channel: Channel, method: m.ExchangeBind) -> Later:
     _check_not_default(method.source, method.destination)
     session.check_access(Access.WRITE, "exchange", method.destination)
     session.check_access(Access.READ, "exchange", method.source)
+    session.check_key(Access.READ, method.source, method.routing_key)
     recorded = session.service.topology.bind(
         session.vhost,
         method.source,
@@ -104,6 +106,7 @@ def exchange_unbind(channel: Channel, method: m.ExchangeUnbind) -> Later:
     _check_not_default(method.source, method.destination)
     session.check_access(Access.WRITE, "exchange", method.destination)
     session.check_access(Access.READ, "exchange", method.source)
+    session.check_key(Access.READ, method.source, method.routing_key)
     recorded = session.service.topology.unbind(
         session.vhost,
         method.source,
@@ -146,13 +149,14 @@ def queue_declare(channel: Channel, method: m.QueueDeclare) -> Later:
         name = "amq.gen-" + base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
     elif name not in vhost.queues:
         _check_reserved("queue", name, vhost.name)
-    session.check_access(Access.CONFIGURE, "queue", name)
+    makes = name not in vhost.queues and not session.service.queues.topics.may_adopt(vhost.name, name)
+    session.check_access(Access.CONFIGURE, "queue", name, Operation.CREATE if makes else None)
     arguments = arguments_of(method.arguments)
     existing = vhost.queues.get(name)
     settings = read_settings(name, vhost.name, arguments) if existing is None else existing.cursor.settings
     if settings.dead_letter is not None and existing is None:
         session.check_access(Access.READ, "queue", name)
-        session.check_access(Access.WRITE, "exchange", settings.dead_letter[0], "amq.default")
+        session.check_access(Access.WRITE, "exchange", settings.dead_letter[0])
     declaration = QueueDeclaration(
         name,
         settings,
@@ -187,6 +191,10 @@ def _queue_declare_passive(channel: Channel, method: m.QueueDeclare, name: str) 
         return None
     if not name or name.startswith(REPLY_TO_PREFIX):
         raise refusals.not_found("queue", name, session.vhost.name)
+    if session.service.access.hides(session.principal, session.vhost.name, name):
+        raise session.service.access.refused_vhost(
+            session.principal, session.vhost.name, Access.READ, name, "queue", protocol=PROTOCOL
+        )
     return with_queue(channel, name, lambda queue: _passive_ok(channel, queue, method.nowait))
 
 
@@ -242,6 +250,7 @@ def queue_bind(channel: Channel, method: m.QueueBind) -> Later:
     _check_not_default(method.exchange)
     session.check_access(Access.WRITE, "queue", name)
     session.check_access(Access.READ, "exchange", method.exchange)
+    session.check_key(Access.READ, method.exchange, routing_key)
 
     def bind(queue: Queue) -> Later:
         topology = session.service.topology
@@ -261,6 +270,7 @@ def queue_unbind(channel: Channel, method: m.QueueUnbind) -> Later:
     _check_not_default(method.exchange)
     session.check_access(Access.WRITE, "queue", name)
     session.check_access(Access.READ, "exchange", method.exchange)
+    session.check_key(Access.READ, method.exchange, routing_key)
 
     queue = session.vhost.queues.get(name)
     if queue is not None:
@@ -284,8 +294,9 @@ def queue_purge(channel: Channel, method: m.QueuePurge) -> Later:
 def queue_delete(channel: Channel, method: m.QueueDelete) -> Later:
     session = channel.session
     name = queue_named(channel, method.queue)
-    session.check_access(Access.CONFIGURE, "queue", name)
     queue = session.vhost.queues.get(name)
+    deletes = queue is not None and not queue.adopted
+    session.check_access(Access.CONFIGURE, "queue", name, Operation.DELETE if deletes else None)
     if queue is None:
         # As in RabbitMQ, deleting what is not there succeeds.
         if not method.nowait:

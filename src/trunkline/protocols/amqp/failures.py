@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from trunkline.broker.access import AccessDenied
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.transactions.errors import TransactionError
 from trunkline.cursors.queue.errors import QueueError
@@ -33,6 +34,8 @@ def error_of(failure: Failure, method: type[m.Method]) -> FrameError:
         return failure
     if isinstance(failure, Refused):
         return FrameError(_CODES[failure.reason], failure.text, method.CLASS_ID, method.METHOD_ID)
+    if isinstance(failure, AccessDenied):
+        return FrameError(codes.ACCESS_REFUSED, str(failure), method.CLASS_ID, method.METHOD_ID)
     if isinstance(failure, UnknownTopicOrPartition):  # the queue went while it was being used
         return FrameError(codes.NOT_FOUND, str(failure))
     return FrameError(codes.INTERNAL_ERROR, str(failure))

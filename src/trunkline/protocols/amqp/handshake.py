@@ -131,7 +131,7 @@ def enter(session: Connection, method: m.ConnectionOpen) -> None:
     vhost = session.service.vhosts.get(name)
     if vhost is None:
         raise FrameError(NOT_ALLOWED, f"vhost {name} not found", 10, 40)
-    if not session.service.accounts.may_enter(session.user, name):
+    if not session.service.access.may_enter(session.principal, name):
         text = f"access to vhost '{name}' refused for user '{session.user}'"
         raise FrameError(NOT_ALLOWED, text, 10, 40)
     session.vhost = vhost

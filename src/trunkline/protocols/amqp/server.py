@@ -20,6 +20,7 @@ class AmqpServer(Server[Session]):
             high_water_bytes=self.service.limits.write_high_water_bytes,
         )
         self.service.space.subscribe(self._tell_blocked)
+        self.service.access.subscribe(self._access_changed)
 
     def make_session(self, wire: Wire) -> Session:
         return Session(self.service, wire)
@@ -27,6 +28,10 @@ class AmqpServer(Server[Session]):
     def _tell_blocked(self, reason: str | None) -> None:
         for session in self.all_sessions():
             session.tell_blocked(reason)
+
+    def _access_changed(self) -> None:
+        for session in self.all_sessions():
+            session.access_changed()
 
     def tick(self) -> None:
         now_ms = self.broker.clock.monotonic_ms()

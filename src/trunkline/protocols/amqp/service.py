@@ -25,6 +25,7 @@ class Service:
         self.vhosts = messaging.topology.vhosts
         self.accounts = broker.accounts
         self.logins = broker.logins
+        self.access = broker.access
         self.management = Management(broker.administration)
         self.cluster_name = broker.cluster_id
         self.replies: Replies = {}

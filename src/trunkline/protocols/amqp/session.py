@@ -23,13 +23,12 @@ import logging
 from collections.abc import Coroutine
 from typing import Final
 
-from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.messaging.settlements import Acknowledgements
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.backlog import Backlog
-from trunkline.protocols.amqp.channel import Channel, Later
+from trunkline.protocols.amqp.channel import PROTOCOL, Channel, Later
 from trunkline.protocols.amqp.codec import encode_method
 from trunkline.protocols.amqp.errors import FrameError
 from trunkline.protocols.amqp.failures import FAILURES, error_of, short_text
@@ -62,10 +61,12 @@ from trunkline.protocols.amqp.states import (
 )
 from trunkline.protocols.listener.session import Wire
 from trunkline.security.principal import Principal, anonymous
+from trunkline.security.rules import Operation
 from trunkline.security.users import Access
 
 _ENDING: Final = frozenset({ConnectionState.CLOSING, ConnectionState.CLOSED})
 _STOP_READING_FACTOR: Final = 4
+DEFAULT_EXCHANGE: Final = "amq.default"  # what permissions call it
 
 
 class Session:
@@ -360,10 +361,29 @@ class Session:
 
     # -- what channels ask for -------------------------------------------------------------------------------------
 
-    def check_access(self, access: Access, kind: str, name: str, default_name: str = "") -> None:
-        if not self.service.accounts.allows(self.user, self.vhost.name, access, name or default_name):
-            text = f"access to {kind} '{name}' in vhost '{self.vhost.name}' refused for user '{self.user}'"
-            raise Refused(Reason.ACCESS_REFUSED, text)
+    def check_access(self, access: Access, kind: str, name: str, operation: Operation | None = None) -> None:
+        shown = name if name or kind == "queue" else DEFAULT_EXCHANGE
+        self.service.access.check_vhost(
+            self.principal, self.vhost.name, access, shown, kind, operation, protocol=PROTOCOL
+        )
+
+    def check_key(self, access: Access, exchange: str, routing_key: str) -> None:
+        control = self.service.access
+        info = self.vhost.exchanges.get(exchange)
+        if info is None or control.open:
+            return
+        if info.routing_kind == "topic":
+            control.check_key(self.principal, self.vhost.name, exchange, access, routing_key, protocol=PROTOCOL)
+
+    def access_changed(self) -> None:
+        """What users may do has changed: publications are checked anew, and who may consume no more is told so."""
+        self.writable_exchanges.clear()
+        for channel in self.channels.values():
+            for consumer in list(channel.consumers.values()):
+                queue = consumer.queue
+                if not self.service.access.allows_vhost(self.principal, queue.vhost, Access.READ, queue.name):
+                    queue.cursor.remove_consumer(consumer)
+                    channel.consumer_cancelled(consumer)
 
     def note_transaction(self, more_bytes: int) -> None:
         self.transaction_bytes += more_bytes
