@@ -76,6 +76,7 @@ DOORS = frozenset(
         "messaging.queue_arguments",
         "messaging.refusals",
         "messaging.routes",
+        "messaging.selection",
         "messaging.settlements",
         "messaging.transaction",
         "messaging.typed_values",

@@ -13,16 +13,27 @@
 | x-max-age, x-stream-max-segment-size-bytes, x-initial-cluster-size, consumers' x-stream-offset | a stream's, and refused |
 | x-retain | our own: settled messages stay in the topic, to be replayed by Kafka clients |
 | x-order-by-key | our own: messages of one key are with one consumer at a time; the key is the header x-order-key, else the routing key |
+
+And of a consumer:
+
+| argument | meaning here |
+|---|---|
+| x-priority | who comes first |
+| x-filter | our own: only messages that this filter matches (see selection) |
+| x-get | our own: one message if there is one now, then the consumer is cancelled: basic.get with a filter |
+| x-browse | our own: the same, and the message stays in the queue, held by nobody |
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from trunkline.broker.messaging import argument_checks as must_be
 from trunkline.broker.messaging.argument_checks import MAX_EXPIRY_MS, Arguments, Checks, check, refused
 from trunkline.broker.messaging.refusals import precondition, type_name
+from trunkline.broker.messaging.selection import MessageSelector
 from trunkline.cursors.queue.settings import MAX_PRIORITY, Overflow, QueueSettings
+from trunkline.routing.errors import InvalidFilter
 
 STREAM: Final = "stream"
 _CLASSIC: Final = "classic"
@@ -52,7 +63,13 @@ _QUEUE_CHECKS: Final[Checks] = {
     "x-retain": must_be.boolean,
     "x-order-by-key": must_be.boolean,
 }
-_CONSUMER_CHECKS: Final[Checks] = {"x-priority": must_be.integer, "x-cancel-on-ha-failover": must_be.boolean}
+_CONSUMER_CHECKS: Final[Checks] = {
+    "x-priority": must_be.integer,
+    "x-cancel-on-ha-failover": must_be.boolean,
+    "x-filter": must_be.text,
+    "x-get": must_be.boolean,
+    "x-browse": must_be.boolean,
+}
 # Known to RabbitMQ's streams alone; other queues do not take them.
 _STREAM_ARGUMENTS: Final = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
 _STREAM_CONSUMER_ARGUMENTS: Final = ("x-stream-offset",)
@@ -87,13 +104,35 @@ def read_settings(queue: str, vhost: str, arguments: Arguments) -> QueueSettings
     )
 
 
-def read_priority(queue: str, vhost: str, queue_arguments: Arguments, arguments: Arguments) -> int:
-    """The priority of a consumer; Refused if one of its arguments has a value that it cannot have."""
+class Wish(NamedTuple):
+    """What a consumer asks for by its arguments."""
+
+    priority: int = 0
+    selector: MessageSelector | None = None
+    once: bool = False
+    browse: bool = False
+
+
+def read_wish(queue: str, vhost: str, queue_arguments: Arguments, arguments: Arguments) -> Wish:
+    """Refused if one of a consumer's arguments has a value that it cannot have."""
+    if not arguments:
+        return _PLAIN
     owner = f"queue '{queue}' in vhost '{vhost}'"
     check(arguments, _CONSUMER_CHECKS, owner)
     kind = str(queue_arguments.get("x-queue-type", _CLASSIC))
     _check_not_a_streams(arguments, _STREAM_CONSUMER_ARGUMENTS, owner, kind)
-    return _number(arguments, "x-priority") or 0
+    selector = None
+    text = _text(arguments, "x-filter")
+    if text is not None:
+        try:
+            selector = MessageSelector(text)
+        except InvalidFilter as error:
+            raise precondition(f"invalid arg 'x-filter' for {owner}: {error}") from None
+    browse = arguments.get("x-browse") is True
+    return Wish(_number(arguments, "x-priority") or 0, selector, browse or arguments.get("x-get") is True, browse)
+
+
+_PLAIN: Final = Wish()
 
 
 def _check_not_a_streams(arguments: Arguments, names: tuple[str, ...], owner: str, kind: str) -> None:

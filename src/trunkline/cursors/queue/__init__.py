@@ -8,6 +8,7 @@ from trunkline.cursors.queue.errors import (
     QueueFull,
     QueueGone,
     ScheduleFull,
+    SelectorRefused,
 )
 from trunkline.cursors.queue.limits import QueueLimits
 from trunkline.cursors.queue.message import NO_HEADERS, Delivery, Lessor, Message, QueueStats
@@ -15,6 +16,7 @@ from trunkline.cursors.queue.owner import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJEC
 from trunkline.cursors.queue.restored import RestoredQueue, restore_queues
 from trunkline.cursors.queue.runtime import QueueRuntime
 from trunkline.cursors.queue.schedule import ScheduledMessage, Scheduling
+from trunkline.cursors.queue.selector import Selector, SelectorIndex
 from trunkline.cursors.queue.settings import MAX_PRIORITY, Overflow, QueueSettings
 
 __all__ = [
@@ -43,5 +45,8 @@ __all__ = [
     "ScheduleFull",
     "ScheduledMessage",
     "Scheduling",
+    "Selector",
+    "SelectorIndex",
+    "SelectorRefused",
     "restore_queues",
 ]

@@ -3,6 +3,8 @@
 Of those with credit, the ones with the highest priority get messages, one each in turn, beginning where the last dealing ended.
 With a single active consumer only the one that came first does. An exclusive consumer is alone. Consumers may draw on a
 common pool of credit.
+
+Where some are selective, a consumer may have credit and yet nothing that it wants: then messages go on to those of lower priority.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Protocol
 from trunkline.cursors.queue.errors import ConsumerRefused
 from trunkline.cursors.queue.line import Line, Taken
 from trunkline.cursors.queue.message import Delivery
+from trunkline.cursors.queue.selective_line import Lane, SelectiveLine
 
 
 class CreditPool(Protocol):
@@ -45,9 +48,10 @@ class QueueConsumer(Protocol):
 
 
 class Registration:
-    __slots__ = ("consumer", "exclusive", "no_ack")
+    __slots__ = ("consumer", "exclusive", "lane", "no_ack")
 
-    def __init__(self, consumer: QueueConsumer, *, no_ack: bool, exclusive: bool) -> None:
+    def __init__(self, consumer: QueueConsumer, *, no_ack: bool, exclusive: bool, lane: Lane | None) -> None:
+        self.lane = lane  # None: it takes everything
         self.consumer = consumer
         self.no_ack = no_ack
         self.exclusive = exclusive
@@ -60,6 +64,7 @@ class Consumers:
         self._by_key = by_key
         self._registered: list[Registration] = []
         self._turn = 0
+        self.selective = 0  # consumers with a selector
 
     def __len__(self) -> int:
         return len(self._registered)
@@ -76,21 +81,27 @@ class Consumers:
     def exclusive(self) -> bool:
         return bool(self._registered) and self._registered[0].exclusive
 
-    def add(self, consumer: QueueConsumer, *, no_ack: bool, exclusive: bool) -> None:
+    def check_free(self, *, exclusive: bool) -> None:
+        """Whether one more may come, alone or not."""
         if self.exclusive:
             raise ConsumerRefused(f"queue {self._queue_name!r} has an exclusive consumer")
         if exclusive and self._registered:
             raise ConsumerRefused(f"queue {self._queue_name!r} has consumers already")
-        self._registered.append(Registration(consumer, no_ack=no_ack, exclusive=exclusive))
 
-    def remove(self, consumer: QueueConsumer) -> bool:
+    def add(self, consumer: QueueConsumer, *, no_ack: bool, exclusive: bool, lane: Lane | None = None) -> None:
+        self.check_free(exclusive=exclusive)
+        self._registered.append(Registration(consumer, no_ack=no_ack, exclusive=exclusive, lane=lane))
+        self.selective += lane is not None
+
+    def remove(self, consumer: QueueConsumer) -> Registration | None:
         for place, entry in enumerate(self._registered):
             if entry.consumer is consumer:
                 del self._registered[place]
                 if place < self._turn:
                     self._turn -= 1  # so that the turn stays with whom it was
-                return True
-        return False
+                self.selective -= entry.lane is not None
+                return entry
+        return None
 
     def willing(self) -> list[tuple[Registration, int]]:
         """Those who shall get the next messages, with their credit, in the order of their turn."""
@@ -166,6 +177,42 @@ class Consumers:
                 self._pass_turn(entry)
             place = (place + 1) % len(willing)
         return [(willing[place][0], _joined_all(parts)) for place, parts in shares.items()]
+
+    def deal_selectively(self, line: SelectiveLine, limit: int, max_bytes: int) -> list[tuple[Registration, Taken]]:
+        """The same where some are selective: one message at a time, because who may have it depends on what it is."""
+        dealt: list[tuple[Registration, Taken]] = []
+        for willing in self._by_priority():
+            credits = _Credits(willing)
+            shares: dict[int, list[Taken]] = {}
+            idle = place = 0
+            while idle < len(willing) and limit > 0 and max_bytes > 0:
+                entry = willing[place][0]
+                taken = None
+                if credits.has(place):
+                    taken = line.take(1, 0, None) if entry.lane is None else line.take_from(entry.lane, 1, 0)
+                if taken is None:
+                    idle += 1
+                else:
+                    idle = 0
+                    credits.spend(place)
+                    limit -= 1
+                    max_bytes -= taken.size_bytes
+                    shares.setdefault(place, []).append(taken)
+                    self._pass_turn(entry)
+                place = (place + 1) % len(willing)
+            dealt += [(willing[place][0], _joined_all(parts)) for place, parts in shares.items()]
+        return dealt
+
+    def _by_priority(self) -> list[list[tuple[Registration, int]]]:
+        """All with credit, those of the highest priority first, in the order of their turn."""
+        registered = self._registered[:1] if self._single_active else self._registered
+        self._turn %= max(len(registered), 1)
+        levels: dict[int, list[tuple[Registration, int]]] = {}
+        for registration in registered[self._turn :] + registered[: self._turn]:
+            credit = registration.consumer.credit()
+            if credit > 0:
+                levels.setdefault(registration.consumer.priority, []).append((registration, credit))
+        return [levels[priority] for priority in sorted(levels, reverse=True)]
 
     def _pass_turn(self, last: Registration) -> None:
         self._turn = self._registered.index(last) + 1

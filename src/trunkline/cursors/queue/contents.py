@@ -23,6 +23,7 @@ from itertools import repeat
 from typing import cast
 
 from trunkline.cursors.queue.backing import Backing
+from trunkline.cursors.queue.errors import SelectorRefused
 from trunkline.cursors.queue.journal import QueueJournal
 from trunkline.cursors.queue.leases import Leases
 from trunkline.cursors.queue.line import Taken, size_of
@@ -32,6 +33,9 @@ from trunkline.cursors.queue.progress import Progress
 from trunkline.cursors.queue.ready import ReadyMessages
 from trunkline.cursors.queue.restored import RestoredQueue
 from trunkline.cursors.queue.runtime import QueueRuntime
+from trunkline.cursors.queue.selection import Selection
+from trunkline.cursors.queue.selective_line import Lane
+from trunkline.cursors.queue.selector import Selector
 from trunkline.cursors.queue.settings import Overflow, QueueSettings
 from trunkline.log.store import Durability, TopicInfo
 from trunkline.log.ticket import Ticket
@@ -48,7 +52,7 @@ _make_delivery = cast("Callable[[tuple[object, ...]], Delivery]", partial(tuple.
 class Contents:
     __slots__ = (
         "_accounted_bytes", "_backing", "_journal", "_lessor", "_limits", "_owner", "_runtime", "_settings", "acknowledged",
-        "dead_lettered", "delivered", "leases", "line", "progress", "published", "ready", "redelivered", "settled",
+        "dead_lettered", "delivered", "leases", "line", "progress", "published", "ready", "redelivered", "selection", "settled",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +98,7 @@ class Contents:
             loaded=loaded,
         )
         self.line = self.ready.line
+        self.selection: Selection | None = None
 
     def _restore(self, restored: RestoredQueue, start: int, end: int) -> None:
         if self.progress.restore(restored, start, end) and self._journal is not None:
@@ -155,6 +160,27 @@ class Contents:
         self._runtime.held_bytes += held - self._accounted_bytes
         self._accounted_bytes = held
 
+    # -- selective consumers -----------------------------------------------------------------------------------------
+
+    def select(self, selector: Selector, found: Callable[[], None]) -> Lane:
+        """The lane of a selector, for one more who uses it. For `found` see Selection."""
+        selection = self.selection
+        if selection is None:
+            if self._settings.order_by_key:
+                raise SelectorRefused(f"queue {self._lessor.name!r} is ordered by key and takes no filters")
+            selection = self.selection = Selection(
+                selector, self._settings.max_priority, self.ready, self._backing, self._runtime, found
+            )
+            self.ready.select(selection.line)
+            self.line = selection.line
+        return selection.line.enter_lane(selector)
+
+    def unselect(self) -> None:
+        """If nobody selects any more and nothing is in line, be as simple as any other queue."""
+        if self.selection is not None and not self.selection.line.in_use and self.ready.unselect():
+            self.selection = None
+            self.line = self.ready.line
+
     # -- under way ---------------------------------------------------------------------------------------------------
 
     def append(self, messages: Sequence[Message], now_ms: int, durability: Durability) -> Ticket:
@@ -176,11 +202,14 @@ class Contents:
 
     # -- leased ------------------------------------------------------------------------------------------------------
 
-    def lease(self, taken: Taken, consumer: object) -> list[Delivery]:
-        """To a consumer, until the leases are ended."""
+    def lease(self, taken: Taken, consumer: object, *, selected: bool = False) -> list[Delivery]:
+        """To a consumer, until the leases are ended. `selected`: they may be out of their turn."""
         deliveries = self._delivered(taken, consumer)
         self.leases.add(taken.offsets, deliveries, taken.size_bytes)
-        self.progress.note_delivered(taken.offsets, taken.priors)
+        if selected:
+            self.progress.note_selected(taken.offsets, taken.priors)
+        else:
+            self.progress.note_delivered(taken.offsets, taken.priors)
         self.touch()
         self.account()
         return deliveries
@@ -265,7 +294,7 @@ class Contents:
         """Records before `start` were removed by retention or on a client's wish."""
         self.end_leases([offset for offset in self.leases.held if offset < start])
         self.settled.settle_before(start)
-        self.ready.reread_from(self.settled.head)
+        self._reread_from(self.settled.head)
         self.account()
         self.touch()
 
@@ -274,11 +303,16 @@ class Contents:
         count = self.ready_count
         end = self.ready.end
         self.progress.purge(end, sorted(offset for offset in self.leases.held if offset < end))
-        self.ready.reread_from(end)
+        self._reread_from(end)
         self.account()
         self.touch()
         self._trim()
         return count
+
+    def _reread_from(self, offset: int) -> None:
+        self.ready.reread_from(offset)
+        if self.selection is not None:
+            self.selection.begin_again()
 
     async def peek(self, start: int | None, count: int) -> list[Delivery]:
         """Ready messages from an offset on (None: the oldest), without taking them, in the order of the log."""

@@ -39,6 +39,8 @@ from trunkline.cursors.queue.owner import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJEC
 from trunkline.cursors.queue.restored import RestoredQueue
 from trunkline.cursors.queue.runtime import Handout, QueueRuntime
 from trunkline.cursors.queue.schedule import Schedule, ScheduledMessage, Scheduling
+from trunkline.cursors.queue.selective_line import Lane
+from trunkline.cursors.queue.selector import Selector
 from trunkline.cursors.queue.settings import Overflow, QueueSettings
 from trunkline.log.store import Durability, TopicInfo
 from trunkline.log.ticket import Appended, Ticket
@@ -233,8 +235,10 @@ class QueueCursor:
             self._runtime.wake(self)
         return True
 
-    async def load(self) -> bool:
+    async def load(self, selector: Selector | None = None) -> bool:
         """Read the backlog until something can be acquired; False when nothing can, read or not."""
+        if selector is not None:
+            return await self._load_selected(selector)
         while not await self._ready.load():
             if not self._backing.under_way:
                 return False
@@ -271,9 +275,12 @@ class QueueCursor:
         lease_ms: int | None = None,
         *,
         no_ack: bool = False,
+        selector: Selector | None = None,
     ) -> list[Delivery]:
         """Lease what is next in line; never waits. Empty with messages ready: they must be read first, see `load`."""
         self.last_used_ms = self._clock.monotonic_ms()
+        if selector is not None:
+            return self._acquire_selected(selector, max_messages, max_bytes, consumer, lease_ms, no_ack=no_ack)
         taken = self._take(max_messages, max_bytes, consumer) if self._line.count and self._ready.in_order else None
         self._start_load()
         if taken is None:
@@ -300,10 +307,12 @@ class QueueCursor:
         dead = self._lifetimes.expired(taken.messages)
         return self._contents.dead_letter_of(taken, dead, consumer, EXPIRED) if dead else taken
 
-    def _lease(self, taken: Taken, consumer: object, lease_ms: int | None, *, no_ack: bool) -> list[Delivery]:
+    def _lease(
+        self, taken: Taken, consumer: object, lease_ms: int | None, *, no_ack: bool, selected: bool = False
+    ) -> list[Delivery]:
         if no_ack:
             return self._contents.give_away(taken, consumer)
-        deliveries = self._contents.lease(taken, consumer)
+        deliveries = self._contents.lease(taken, consumer, selected=selected)
         deadline_ms = lease_ms if lease_ms is not None else self.settings.lease_ms
         if deadline_ms is not None:
             at_ms = self._clock.monotonic_ms() + deadline_ms
@@ -324,12 +333,17 @@ class QueueCursor:
                 self._deal(handout)
             elif self._ready.expiring and not self._line.count:
                 self._start_load()
+            if self._contents.selection is not None:
+                self._unselect()
         finally:
             self._lifetimes.end_deal()
 
     def _deal(self, handout: Handout) -> None:
         if not self._line.count and not self._ready.short:
             return  # before anybody is asked: a queue may have thousands of consumers who wait
+        if self.consumers.selective:
+            self._deal_selectively(handout)
+            return
         limits = self._limits
         willing = self.consumers.willing()
         if not willing:
@@ -350,6 +364,120 @@ class QueueCursor:
     def _start_load(self) -> None:
         if not self.gone:
             self._ready.start_load()
+
+    # -- selective consumers -----------------------------------------------------------------------------------------
+
+    def _select(self, selector: Selector) -> Lane:
+        lane = self._contents.select(selector, self._look_again)
+        self._line = self._contents.line
+        return lane
+
+    def _leave(self, lane: Lane) -> None:
+        if self._contents.selection is not None:
+            self._contents.selection.line.leave_lane(lane)
+            self._unselect()
+
+    def _unselect(self) -> None:
+        self._contents.unselect()
+        self._line = self._contents.line
+
+    def _look_again(self) -> None:
+        """The scout has found something, or come to the end."""
+        self._contents.account()
+        if self._ready.expiring:
+            self._arm()
+        if len(self.consumers) and not self.gone:
+            self._runtime.wake(self)
+
+    def _deal_selectively(self, handout: Handout) -> None:
+        selection = self._contents.selection
+        assert selection is not None
+        limits = self._limits
+        limit = min(limits.turn_messages, limits.max_leases - len(self._leases))
+        if self._ready.in_order and self._contents.may_lease:
+            again = False
+            for registration, taken in self.consumers.deal_selectively(selection.line, limit, limits.turn_bytes):
+                again = True
+                live = self._without_expired(taken, registration.consumer) if self._ready.expiring else taken
+                if live is not None:
+                    selected = registration.lane is not None
+                    deliveries = self._lease(
+                        live, registration.consumer, None, no_ack=registration.no_ack, selected=selected
+                    )
+                    handout.append((self, registration.consumer, deliveries))
+            if again and self._line.count:
+                self._runtime.wake(self)
+        self._start_load()
+        selection.start_scout()
+
+    def _acquire_selected(
+        self,
+        selector: Selector,
+        max_messages: int,
+        max_bytes: int,
+        consumer: object,
+        lease_ms: int | None,
+        *,
+        no_ack: bool,
+    ) -> list[Delivery]:
+        lane = self._select(selector)
+        try:
+            selection = self._contents.selection
+            assert selection is not None
+            limit = min(max_messages, self._limits.max_leases - len(self._leases))
+            live = taken = None
+            while live is None and self._ready.in_order and self._contents.may_lease:
+                taken = selection.line.take_from(lane, limit, max_bytes)
+                if taken is None:
+                    break
+                live = self._without_expired(taken, consumer) if self._ready.expiring else taken
+            if live is None:
+                return []
+            deliveries = self._lease(live, consumer, lease_ms, no_ack=no_ack, selected=True)
+        finally:
+            self._leave(lane)
+        if self._journal is not None:
+            self._journal.flush()
+        return deliveries
+
+    def look(self, selector: Selector) -> Delivery | None:
+        """The first message that a selector matches, without taking it; never waits, see `acquire`. Nobody holds it."""
+        lane = self._select(selector)
+        try:
+            selection = self._contents.selection
+            assert selection is not None
+            while (found := selection.line.look(lane)) is not None:
+                offset, message = found
+                if not self._ready.expiring or self._lifetimes.last_ms(message) >= self._lifetimes.now_ms():
+                    prior = self._contents.progress.prior(offset)
+                    return Delivery(offset, message, prior > 0, prior, self, None)
+                taken = selection.line.take_from(lane, 1, 0)
+                assert taken is not None
+                self._without_expired(taken, None)
+                self._contents.account()
+            return None
+        finally:
+            self._leave(lane)
+
+    async def _load_selected(self, selector: Selector) -> bool:
+        lane = self._select(selector)
+        try:
+            while self._refresh():
+                selection = self._contents.selection
+                assert selection is not None
+                if not self._ready.in_order and (loading := self._ready.start_load()) is not None:
+                    await asyncio.shield(loading)
+                elif selection.line.look(lane) is not None:
+                    return self._contents.may_lease
+                elif (scouting := selection.start_scout()) is not None:
+                    await asyncio.shield(scouting)
+                elif self._backing.under_way:
+                    await self._backing.all_placed()
+                else:
+                    return False
+            return False
+        finally:
+            self._leave(lane)
 
     # -- settle ------------------------------------------------------------------------------------------------------
 
@@ -538,17 +666,32 @@ class QueueCursor:
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
-    def add_consumer(self, consumer: QueueConsumer, *, no_ack: bool = False, exclusive: bool = False) -> None:
-        """Push messages to a consumer from the next turn on. ConsumerRefused when somebody is exclusive."""
+    def add_consumer(
+        self,
+        consumer: QueueConsumer,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        selector: Selector | None = None,
+    ) -> None:
+        """Push messages to a consumer from the next turn on, all or those that a selector matches.
+
+        ConsumerRefused when somebody is exclusive, SelectorRefused when the queue takes no selectors.
+        """
         if self.gone:
             raise QueueGone(f"queue {self.name!r} was deleted")
-        self.consumers.add(consumer, no_ack=no_ack, exclusive=exclusive)
+        self.consumers.check_free(exclusive=exclusive)
+        lane = None if selector is None else self._select(selector)
+        self.consumers.add(consumer, no_ack=no_ack, exclusive=exclusive, lane=lane)
         self._runtime.wake(self)
 
     def remove_consumer(self, consumer: QueueConsumer, *, release: bool = False) -> None:
         """Push nothing more. What it holds stays leased until it is settled or released; with `release`, until now."""
-        if not self.consumers.remove(consumer):
+        registration = self.consumers.remove(consumer)
+        if registration is None:
             return
+        if registration.lane is not None:
+            self._leave(registration.lane)
         if release:
             self.release(self.held_by(consumer))
         self.touch()

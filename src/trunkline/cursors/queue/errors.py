@@ -31,3 +31,7 @@ class ConsumerRefused(QueueError):
 
 class QueueGone(QueueError):
     """The queue, or the topic under it, was deleted."""
+
+
+class SelectorRefused(QueueError):
+    """The queue cannot be consumed selectively."""

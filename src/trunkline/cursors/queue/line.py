@@ -55,6 +55,7 @@ def size_of(messages: Sequence[Message]) -> int:
 class Line(ABC):
     def __init__(self) -> None:
         self.count = 0
+        self.ahead_count = 0  # of those, in line before their turn: see selective_line
         self.size_bytes = 0
 
     @abstractmethod

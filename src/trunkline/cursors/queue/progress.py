@@ -1,7 +1,8 @@
 """How far a queue has come: what is settled, what was delivered and how often. What the journal keeps of a queue.
 
 For a queue in order, that messages were delivered is one offset (`delivered_to`); counts are kept of those delivered more than
-once. A queue with priorities or keys delivers out of order and keeps a count of every message that is with a consumer.
+once. A queue with priorities or keys delivers out of order and keeps a count of every message that is with a consumer; so does
+any queue of what it delivers to selective consumers.
 """
 
 from __future__ import annotations
@@ -83,8 +84,12 @@ class Progress:
                     if prior or offset in counts:
                         counts.set(offset, prior + 1)
         else:
-            for number, offset in enumerate(offsets):
-                counts.set(offset, 1 if priors is None else priors[number] + 1)
+            self.note_selected(offsets, priors)
+
+    def note_selected(self, offsets: Sequence[int], priors: Sequence[int] | None) -> None:
+        """The same of messages that were delivered out of their turn: those before them were not."""
+        for number, offset in enumerate(offsets):
+            self._counts.set(offset, 1 if priors is None else priors[number] + 1)
 
     def set_prior(self, offset: int, count: int) -> None:
         self._counts.set(offset, count)

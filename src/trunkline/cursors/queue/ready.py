@@ -22,6 +22,7 @@ from trunkline.cursors.queue.line import FifoLine, Line, RankedLine, size_of
 from trunkline.cursors.queue.message import Message
 from trunkline.cursors.queue.progress import Progress
 from trunkline.cursors.queue.runtime import QueueRuntime
+from trunkline.cursors.queue.selective_line import SelectiveLine
 from trunkline.cursors.queue.settings import QueueSettings
 from trunkline.cursors.queue.traits import messages_of
 from trunkline.log.errors import LogError, OffsetOutOfRange, UnknownTopicOrPartition
@@ -30,6 +31,7 @@ from trunkline.log.store import TopicPartition
 
 _logger = logging.getLogger(__name__)
 _expiry_of = itemgetter(4)
+_UNLIMITED_BYTES = 1 << 62
 
 
 class ReadyMessages:
@@ -56,14 +58,13 @@ class ReadyMessages:
         self._ttl = settings.message_ttl_ms is not None
         self._by_priority = settings.max_priority is not None
         self._ranked = self._by_priority or settings.order_by_key
-        self.line: Line = (
-            RankedLine(settings.max_priority, by_key=settings.order_by_key) if self._ranked else FifoLine()
-        )
+        self._settings = settings
+        self.line: Line = self._plain_line()
         self.end = self.placed_to = end
         self.read_to = progress.settled.head
         self.backlog_bytes = 0  # ready and not in the line: an estimate
         self.expiring = self._ttl  # some message in the line may expire
-        self._urgent: set[int] = set()  # in the line, or taken from it, beyond `read_to`
+        self._urgent: set[int] = set()  # in the line, or taken from it, beyond `read_to`; what is ahead is, too
         self._generation = 0
         self._loading: asyncio.Task[None] | None = None
         self.backlog_bytes = self.count * progress.mean_bytes
@@ -77,6 +78,64 @@ class ReadyMessages:
     @property
     def size_bytes(self) -> int:
         return self.line.size_bytes + max(self.backlog_bytes, 0)
+
+    def _plain_line(self) -> Line:
+        settings = self._settings
+        if self._ranked:
+            return RankedLine(settings.max_priority, by_key=settings.order_by_key)
+        return FifoLine()
+
+    # -- selective consumers -----------------------------------------------------------------------------------------
+
+    def select(self, line: SelectiveLine) -> None:
+        """From now on this is the line: what is in the other one goes there."""
+        taken = self.line.take(self.line.count, _UNLIMITED_BYTES, None)
+        if taken is not None:
+            line.append(taken.offsets, taken.messages, taken.priors, taken.size_bytes)
+        self.line = line
+
+    def unselect(self) -> bool:
+        """Be content with the simpler line again; False while what is ahead is on the way."""
+        if self.line.count or self._urgent:
+            return False
+        self.line = self._plain_line()
+        return True
+
+    def is_behind(self, offset: int) -> bool:
+        """Whether an offset is ready and in the log alone."""
+        if offset < self.read_to or offset in self._urgent or offset in self._leases:
+            return False
+        return offset not in self._progress.settled
+
+    def has_room_ahead(self, size: int = 0) -> bool:
+        """Whether one more may be ahead: a message in the line that lies beyond what was read."""
+        line, limits = self.line, self._limits
+        if len(self._urgent) >= limits.max_leases:  # those that are settled need not be known any more
+            self._urgent = {offset for offset in self._urgent if offset not in self._progress.settled}
+        if (
+            line.ahead_count >= limits.buffer_messages
+            or len(self._urgent) >= limits.max_leases + limits.buffer_messages
+        ):
+            return False
+        return line.size_bytes + size <= 2 * limits.buffer_bytes or not line.ahead_count
+
+    def put_behind(self, offsets: Sequence[int]) -> None:
+        """These are not in the line any more, and only in the log."""
+        self._urgent.difference_update(offsets)
+        self.backlog_bytes += len(offsets) * self._progress.mean_bytes
+
+    def enter_ahead(self, offset: int, message: Message) -> bool:
+        """Put into the selective line what was found in the backlog; False if there is no room."""
+        size = len(message.value)
+        if not self.has_room_ahead(size):
+            return False
+        assert isinstance(self.line, SelectiveLine)
+        self._urgent.add(offset)
+        self.line.append_ahead(offset, message, self._progress.prior(offset))
+        self.backlog_bytes = max(self.backlog_bytes - size, 0)
+        if message.expires_ms is not None:
+            self.expiring = True
+        return True
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -152,6 +211,8 @@ class ReadyMessages:
         line, limits = self.line, self._limits
         if self._ranked:
             return line.count < limits.buffer_messages and line.size_bytes < limits.buffer_bytes
+        if line.ahead_count:
+            return line.count - line.ahead_count < limits.turn_messages
         return line.count < limits.turn_messages and line.size_bytes < limits.read_bytes
 
     @property
@@ -173,7 +234,7 @@ class ReadyMessages:
 
     async def load(self) -> bool:
         """Read until something is in the line; False when nothing is there, or only what waits for its key."""
-        while not self.line.count or not self.in_order:
+        while self.line.count <= self.line.ahead_count or not self.in_order:
             if not await self._read_on():
                 break
         return self.line.first() is not None
@@ -235,7 +296,10 @@ class ReadyMessages:
                 for number, offset in enumerate(offsets)
                 if offset not in self._leases and offset not in self._urgent and offset not in settled
             ]
-            self._urgent.difference_update(offsets)
+            if self._urgent:
+                if isinstance(self.line, SelectiveLine):
+                    self.line.reach(self._urgent.intersection(offsets))
+                self._urgent.difference_update(offsets)
             if len(kept) != len(offsets):
                 offsets = [offsets[number] for number in kept]
                 messages = [messages[number] for number in kept]

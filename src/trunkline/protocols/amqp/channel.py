@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Iterator
 
 from trunkline.broker.messaging.confirms import Confirms
-from trunkline.broker.messaging.refusals import Reason, Refused, not_found
+from trunkline.broker.messaging.refusals import Reason, Refused, not_found, precondition
 from trunkline.broker.messaging.routes import delay, find_route
 from trunkline.broker.messaging.settlements import by_cursor, free, refuse
 from trunkline.broker.messaging.transaction import Taken, Transaction
-from trunkline.cursors.queue import Delivery, QueueCursor
-from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone
+from trunkline.cursors.queue import Delivery, QueueCursor, Selector
+from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone, SelectorRefused
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import encode_confirm, encode_deliveries, encode_return
 from trunkline.protocols.amqp.connection import Connection
@@ -265,9 +265,13 @@ class Channel:
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
-    def add_consumer(self, consumer: Consumer) -> None:
+    def add_consumer(self, consumer: Consumer, selector: Selector | None = None) -> None:
         try:
-            consumer.queue.cursor.add_consumer(consumer, no_ack=consumer.no_ack, exclusive=consumer.exclusive)
+            consumer.queue.cursor.add_consumer(
+                consumer, no_ack=consumer.no_ack, exclusive=consumer.exclusive, selector=selector
+            )
+        except SelectorRefused as error:
+            raise precondition(str(error)) from None
         except QueueGone:
             raise not_found("queue", consumer.queue.name, consumer.queue.vhost) from None
         except ConsumerRefused:

@@ -12,12 +12,13 @@ import os
 from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.confirms import Confirms
 from trunkline.broker.messaging.queue import Queue
-from trunkline.broker.messaging.queue_arguments import read_priority
+from trunkline.broker.messaging.queue_arguments import Wish, read_wish
+from trunkline.broker.messaging.selection import ANY_MESSAGE
 from trunkline.broker.messaging.transaction import Transaction
-from trunkline.cursors.queue import Delivery
+from trunkline.cursors.queue import Delivery, Selector, SelectorRefused
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.channel import REPLY_TO, REPLY_TO_PREFIX, Channel, Later
-from trunkline.protocols.amqp.codec import encode_get_ok
+from trunkline.protocols.amqp.codec import encode_deliveries, encode_get_ok
 from trunkline.protocols.amqp.consumer import Consumer, content_of
 from trunkline.protocols.amqp.declarations import arguments_of, queue_named, with_queue
 from trunkline.protocols.amqp.errors import NOT_ALLOWED, NOT_IMPLEMENTED, FrameError
@@ -67,7 +68,9 @@ def basic_consume(channel: Channel, method: m.BasicConsume) -> Later:
     arguments = arguments_of(method.arguments)
 
     def consume(queue: Queue) -> Later:
-        priority = read_priority(queue.name, queue.vhost, queue.arguments, arguments)
+        wish = read_wish(queue.name, queue.vhost, queue.arguments, arguments)
+        if wish.once:
+            return _consume_once(channel, method, queue, tag, wish)
         consumer = Consumer(
             channel,
             queue,
@@ -75,16 +78,69 @@ def basic_consume(channel: Channel, method: m.BasicConsume) -> Later:
             no_ack=method.no_ack,
             exclusive=method.exclusive,
             prefetch=channel.consumer_prefetch,
-            priority=priority,
+            priority=wish.priority,
             arguments=arguments,
         )
-        channel.add_consumer(consumer)
+        channel.add_consumer(consumer, wish.selector)
         if not method.nowait:
             # Deliveries come at the end of the turn, and so after this.
             session.send_method(channel.number, m.BasicConsumeOk(tag))
         return None
 
     return with_queue(channel, method.queue, consume)
+
+
+async def _consume_once(channel: Channel, method: m.BasicConsume, queue: Queue, tag: str, wish: Wish) -> None:
+    """basic.get with arguments, for which it has no room: consume-ok, the message if there is one, and the consumer is cancelled."""
+    session, cursor = channel.session, queue.cursor
+    if not session.notify_cancel:
+        raise refusals.precondition("x-get and x-browse need a client that can be told of a cancelled consumer")
+    if session.limits.max_unsettled_per_channel <= len(channel.unsettled):
+        raise refusals.precondition("too many unacknowledged deliveries on this channel")
+    selector = wish.selector
+    if selector is None and wish.browse:
+        selector = ANY_MESSAGE
+    try:
+        found = _first(channel, queue, method.no_ack, wish.browse, selector)
+    except SelectorRefused as error:
+        raise refusals.precondition(str(error)) from None
+    if not method.nowait:
+        session.send_method(channel.number, m.BasicConsumeOk(tag))
+    while channel.open:
+        if found and _deliver_once(channel, queue, found[0], tag, held=not (method.no_ack or wish.browse)):
+            break
+        if wish.browse and found:
+            break  # it cannot be delivered, and nobody may give up what nobody has taken
+        if not found and not await cursor.load(selector):
+            break
+        found = _first(channel, queue, method.no_ack, wish.browse, selector)
+    if channel.open:
+        session.send_method(channel.number, m.BasicCancel(tag, True))
+
+
+def _first(channel: Channel, queue: Queue, no_ack: bool, browse: bool, selector: Selector | None) -> list[Delivery]:
+    if browse and selector is not None:
+        looked = queue.cursor.look(selector)
+        return [] if looked is None else [looked]
+    return queue.cursor.acquire(1, consumer=channel, no_ack=no_ack, selector=selector)
+
+
+def _deliver_once(channel: Channel, queue: Queue, delivery: Delivery, tag: str, *, held: bool) -> bool:
+    """False: it cannot be delivered; the queue has given it up if it was taken."""
+    session = channel.session
+    try:
+        envelope = session.envelopes.of_record(delivery.message.headers)
+        content = content_of(envelope, delivery, queue, envelope.properties)
+        frames = encode_deliveries(channel.number, tag.encode(), channel.next_tag, [content], session.frame_max_bytes)
+    except Exception as error:
+        if delivery.consumer is not None:
+            queue.cursor.give_up(delivery, error)
+        return False
+    session.send(frames)
+    if held:
+        channel.unsettled[channel.next_tag] = delivery
+    channel.next_tag += 1
+    return True
 
 
 def _consume_replies(channel: Channel, method: m.BasicConsume, tag: str) -> Later:
