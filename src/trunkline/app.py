@@ -68,6 +68,7 @@ class Broker:
         amqp_port: int | None = 0,
         mqtt_port: int | None = 0,
         mqtt_ws_port: int | None = 0,
+        http_port: int | None = None,
         topic: Mapping[str, str] | None = None,
         config: Config | None = None,
         store: StoreFactory | None = None,
@@ -79,6 +80,7 @@ class Broker:
                 amqp_port=amqp_port,
                 mqtt_port=mqtt_port,
                 mqtt_ws_port=mqtt_ws_port,
+                http_port=http_port,
                 topic=dict(topic or {}),
             )
         self._temporary = None
@@ -184,6 +186,7 @@ def run(
     amqp_port: int | None = 0,
     mqtt_port: int | None = 0,
     mqtt_ws_port: int | None = 0,
+    http_port: int | None = None,
     topic: Mapping[str, str] | None = None,
     config: Config | None = None,
 ) -> Iterator[Broker]:
@@ -195,6 +198,7 @@ def run(
         amqp_port=amqp_port,
         mqtt_port=mqtt_port,
         mqtt_ws_port=mqtt_ws_port,
+        http_port=http_port,
         topic=topic,
         config=config,
     )

@@ -43,6 +43,7 @@ LISTENERS = (
     Row("amqp", "amqp", "amqp_port"),
     Row("mqtt", "mqtt", "mqtt_port"),
     Row("mqtt-ws", "mqtt", "mqtt_ws_port"),
+    Row("http", "management", "http_port"),
 )
 
 
@@ -78,7 +79,18 @@ def _mqtt(core: BrokerCore, config: Config) -> ProtocolServer:
     return MqttServer(core, limits=_mqtt_limits(config), mapping=_mapping(config), anonymous=config.mqtt_anonymous)
 
 
-MAKERS: Mapping[str, Callable[[BrokerCore, Config], ProtocolServer]] = {"kafka": _kafka, "amqp": _amqp, "mqtt": _mqtt}
+def _management(core: BrokerCore, config: Config) -> ProtocolServer:
+    from trunkline.protocols.management.server import ManagementServer
+
+    return ManagementServer(core, open_to_loopback=config.mqtt_anonymous)
+
+
+MAKERS: Mapping[str, Callable[[BrokerCore, Config], ProtocolServer]] = {
+    "kafka": _kafka,
+    "amqp": _amqp,
+    "mqtt": _mqtt,
+    "management": _management,
+}
 
 
 def _mqtt_limits(config: Config) -> MqttLimits:

@@ -62,6 +62,10 @@ DOORS = frozenset(
         "access",
         "counters",
         "administration.administration",  # the façade's: asked by managements
+        "administration.log_view",
+        "administration.messages",
+        "administration.node",
+        "administration.rates",
         "complaints",
         "core",  # the façade
         "guard",
@@ -80,6 +84,7 @@ DOORS = frozenset(
         "messaging.settlements",
         "messaging.transaction",
         "messaging.typed_values",
+        "state.arguments",
         "state.retained",
         "state.topology",
         "state.virtual_host",
@@ -130,7 +135,12 @@ MAX_SERVER_LINES = 99
 
 
 # The edges that protocols share. HTTP is one for those that are spoken inside it: it parses requests for whoever answers them.
-EDGES = {"aws": ("listener", "http"), "mqtt": ("listener", "websocket"), "stomp": ("listener", "websocket")}
+EDGES = {
+    "aws": ("listener", "http"),
+    "management": ("listener", "http"),
+    "mqtt": ("listener", "websocket"),
+    "stomp": ("listener", "websocket"),
+}
 WITHOUT_SERVER = frozenset({"listener", "websocket"})
 
 

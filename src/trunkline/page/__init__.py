@@ -1,0 +1,1 @@
+"""The page: files that a browser gets as they are, served by `protocols/management`."""
