@@ -52,6 +52,13 @@ def embedded_store(config: Config, limits: StoreLimits) -> LogStore:
     return EmbeddedStore(config.data, defaults=config.topic, limits=limits)
 
 
+def memory_store(config: Config, limits: StoreLimits) -> LogStore:
+    """For brokers that keep nothing: their log is gone with them."""
+    from trunkline.log.memory.store import MemoryStore
+
+    return MemoryStore(defaults=config.topic)
+
+
 class Broker:
     """A real broker in this process: `async with Broker() as broker: connect to broker.bootstrap`.
 
@@ -189,6 +196,7 @@ def run(
     http_port: int | None = None,
     topic: Mapping[str, str] | None = None,
     config: Config | None = None,
+    store: StoreFactory | None = None,
 ) -> Iterator[Broker]:
     """A real broker for code that is not asynchronous: it runs in a thread of its own."""
     broker = Broker(
@@ -201,6 +209,7 @@ def run(
         http_port=http_port,
         topic=topic,
         config=config,
+        store=store,
     )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="trunkline", daemon=True)

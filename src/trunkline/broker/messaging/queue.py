@@ -37,6 +37,9 @@ _COMPARED = (
     "x-delivery-limit",
     "x-retain",
     "x-order-by-key",
+    "x-lease-ms",
+    "x-backoff-ms",
+    "x-max-backoff-ms",
 )
 
 

@@ -12,6 +12,8 @@
 | x-queue-mode, x-queue-version, x-queue-master-locator, x-queue-leader-locator, x-dead-letter-strategy, x-max-in-memory-…, x-quorum-initial-group-size | checked, without effect |
 | x-max-age, x-stream-max-segment-size-bytes, x-initial-cluster-size, consumers' x-stream-offset | a stream's, and refused |
 | x-retain | our own: settled messages stay in the topic, to be replayed by Kafka clients |
+| x-lease-ms | our own: how long a delivery is its consumer's, before it goes to another; a consumer may say its own |
+| x-backoff-ms, x-max-backoff-ms | our own: how long a message that a consumer returned waits; twice as long each time |
 | x-order-by-key | our own: messages of one key are with one consumer at a time; the key is the header x-order-key, else the routing key |
 
 And of a consumer:
@@ -22,6 +24,8 @@ And of a consumer:
 | x-filter | our own: only messages that this filter matches (see selection) |
 | x-get | our own: one message if there is one now, then the consumer is cancelled: basic.get with a filter |
 | x-browse | our own: the same, and the message stays in the queue, held by nobody |
+| x-lease-ms | our own: as of a queue, for this consumer |
+| x-delivery-count | our own: tell how often a message was delivered before, as quorum queues do |
 """
 
 from __future__ import annotations
@@ -62,6 +66,9 @@ _QUEUE_CHECKS: Final[Checks] = {
     "x-quorum-initial-group-size": must_be.at_least(1),
     "x-retain": must_be.boolean,
     "x-order-by-key": must_be.boolean,
+    "x-lease-ms": must_be.at_least(1, MAX_EXPIRY_MS, "value_too_large"),
+    "x-backoff-ms": _MILLISECONDS,
+    "x-max-backoff-ms": _MILLISECONDS,
 }
 _CONSUMER_CHECKS: Final[Checks] = {
     "x-priority": must_be.integer,
@@ -69,6 +76,8 @@ _CONSUMER_CHECKS: Final[Checks] = {
     "x-filter": must_be.text,
     "x-get": must_be.boolean,
     "x-browse": must_be.boolean,
+    "x-lease-ms": must_be.at_least(1, MAX_EXPIRY_MS, "value_too_large"),
+    "x-delivery-count": must_be.boolean,
 }
 # Known to RabbitMQ's streams alone; other queues do not take them.
 _STREAM_ARGUMENTS: Final = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
@@ -101,6 +110,9 @@ def read_settings(queue: str, vhost: str, arguments: Arguments) -> QueueSettings
         single_active_consumer=arguments.get("x-single-active-consumer") is True,
         order_by_key=arguments.get("x-order-by-key") is True,
         retain=arguments.get("x-retain") is True,
+        lease_ms=_number(arguments, "x-lease-ms"),
+        backoff_ms=_number(arguments, "x-backoff-ms"),
+        max_backoff_ms=_number(arguments, "x-max-backoff-ms"),
     )
 
 

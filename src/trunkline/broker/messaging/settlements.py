@@ -51,7 +51,7 @@ def refuse(deliveries: Iterable[Delivery], *, requeue: bool) -> None:
     """Back to their queues, or given up."""
     for cursor, offsets in by_cursor(deliveries).items():
         if requeue:
-            cursor.release(offsets)
+            cursor.retry(offsets)
         else:
             cursor.reject(offsets)
 

@@ -48,13 +48,16 @@ class QueueConsumer(Protocol):
 
 
 class Registration:
-    __slots__ = ("consumer", "exclusive", "lane", "no_ack")
+    __slots__ = ("consumer", "exclusive", "lane", "lease_ms", "no_ack")
 
-    def __init__(self, consumer: QueueConsumer, *, no_ack: bool, exclusive: bool, lane: Lane | None) -> None:
+    def __init__(
+        self, consumer: QueueConsumer, *, no_ack: bool, exclusive: bool, lane: Lane | None, lease_ms: int | None = None
+    ) -> None:
         self.lane = lane  # None: it takes everything
         self.consumer = consumer
         self.no_ack = no_ack
         self.exclusive = exclusive
+        self.lease_ms = lease_ms  # None: as the queue's settings say
 
 
 class Consumers:
@@ -88,9 +91,19 @@ class Consumers:
         if exclusive and self._registered:
             raise ConsumerRefused(f"queue {self._queue_name!r} has consumers already")
 
-    def add(self, consumer: QueueConsumer, *, no_ack: bool, exclusive: bool, lane: Lane | None = None) -> None:
+    def add(
+        self,
+        consumer: QueueConsumer,
+        *,
+        no_ack: bool,
+        exclusive: bool,
+        lane: Lane | None = None,
+        lease_ms: int | None = None,
+    ) -> None:
         self.check_free(exclusive=exclusive)
-        self._registered.append(Registration(consumer, no_ack=no_ack, exclusive=exclusive, lane=lane))
+        self._registered.append(
+            Registration(consumer, no_ack=no_ack, exclusive=exclusive, lane=lane, lease_ms=lease_ms)
+        )
         self.selective += lane is not None
 
     def remove(self, consumer: QueueConsumer) -> Registration | None:

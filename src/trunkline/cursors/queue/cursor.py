@@ -355,7 +355,9 @@ class QueueCursor:
                 again = True
                 live = self._without_expired(taken, registration.consumer) if self._ready.expiring else taken
                 if live is not None:
-                    deliveries = self._lease(live, registration.consumer, None, no_ack=registration.no_ack)
+                    deliveries = self._lease(
+                        live, registration.consumer, registration.lease_ms, no_ack=registration.no_ack
+                    )
                     handout.append((self, registration.consumer, deliveries))
             if again and self._line.count:
                 self._runtime.wake(self)
@@ -402,7 +404,11 @@ class QueueCursor:
                 if live is not None:
                     selected = registration.lane is not None
                     deliveries = self._lease(
-                        live, registration.consumer, None, no_ack=registration.no_ack, selected=selected
+                        live,
+                        registration.consumer,
+                        registration.lease_ms,
+                        no_ack=registration.no_ack,
+                        selected=selected,
                     )
                     handout.append((self, registration.consumer, deliveries))
             if again and self._line.count:
@@ -523,6 +529,43 @@ class QueueCursor:
         self._contents.touch()
         self._runtime.wake(self)
         return len(found)
+
+    def retry(self, offsets: Iterable[int], delay_ms: int | None = None) -> int:
+        """Back in line when so much time has passed; None: after the queue's own back-off.
+
+        Until then they are leased to nobody: they count as unacknowledged, and after a crash they are ready at once.
+        """
+        given = list(offsets)
+        at_once = [offset for offset in given if not self._defer(offset, delay_ms)]
+        deferred = len(given) - len(at_once)
+        if deferred:
+            self._arm()
+            self._runtime.wake(self)
+        return deferred + (self.release(at_once) if at_once else 0)
+
+    def _defer(self, offset: int, delay_ms: int | None) -> bool:
+        delivery = self._leases.held.get(offset)
+        if delivery is None:
+            return False
+        limit = self.settings.delivery_limit
+        if limit is not None and delivery.delivery_count > limit:
+            return False
+        wait_ms = self.settings.backoff_after(delivery.delivery_count) if delay_ms is None else delay_ms
+        if wait_ms <= 0:
+            return False
+        self._leases.hand_over(delivery, self._clock.monotonic_ms() + wait_ms)
+        return True
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether the lease of this very delivery lasts: the message may be another consumer's by now."""
+        return self._leases.is_of(delivery)
+
+    def keep(self, delivery: Delivery) -> bool:
+        """Let the lease have no deadline any more, if it lasts: what was decided about it is on its way to the disk."""
+        if not self._leases.is_of(delivery):
+            return False
+        self._leases.keep(delivery.offset)
+        return True
 
     def reject(self, offsets: Iterable[int], reason: str = REJECTED) -> int:
         """Give these up: dead-lettered, or dropped."""
@@ -673,16 +716,18 @@ class QueueCursor:
         no_ack: bool = False,
         exclusive: bool = False,
         selector: Selector | None = None,
+        lease_ms: int | None = None,
     ) -> None:
         """Push messages to a consumer from the next turn on, all or those that a selector matches.
 
-        ConsumerRefused when somebody is exclusive, SelectorRefused when the queue takes no selectors.
+        With `lease_ms` each is leased for so long, whatever the queue's settings say. ConsumerRefused when somebody is
+        exclusive, SelectorRefused when the queue takes no selectors.
         """
         if self.gone:
             raise QueueGone(f"queue {self.name!r} was deleted")
         self.consumers.check_free(exclusive=exclusive)
         lane = None if selector is None else self._select(selector)
-        self.consumers.add(consumer, no_ack=no_ack, exclusive=exclusive, lane=lane)
+        self.consumers.add(consumer, no_ack=no_ack, exclusive=exclusive, lane=lane, lease_ms=lease_ms)
         self._runtime.wake(self)
 
     def remove_consumer(self, consumer: QueueConsumer, *, release: bool = False) -> None:

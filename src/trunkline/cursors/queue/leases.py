@@ -35,6 +35,19 @@ class Leases:
     def set_deadline(self, offset: int, at_ms: float) -> None:
         self._deadlines.set(offset, at_ms)
 
+    def is_of(self, delivery: Delivery) -> bool:
+        """Whether this very delivery is leased: its message may be another consumer's by now."""
+        return self.held.get(delivery.offset) is delivery
+
+    def keep(self, offset: int) -> None:
+        """Without a deadline from now on."""
+        self._deadlines.cancel(offset)
+
+    def hand_over(self, delivery: Delivery, at_ms: float) -> None:
+        """To nobody, until then."""
+        self.held[delivery.offset] = delivery._replace(consumer=None)
+        self._deadlines.set(delivery.offset, at_ms)
+
     def end(self, offsets: Iterable[int]) -> list[Delivery]:
         """Take these out; those that are not leased are passed over."""
         held = self.held

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 MAX_PRIORITY = 255
+_LONGEST_BACKOFF_MS = 3_600_000
 
 
 class Overflow(StrEnum):
@@ -29,9 +30,11 @@ class QueueSettings:
     order_by_key: bool = False  # records of one key are with one consumer at a time
     retain: bool = False  # settled messages stay in the topic, to be replayed
     lease_ms: int | None = None  # None: as long as the consumer lives
+    backoff_ms: int | None = None  # how long a message that a consumer returned waits; twice as long each further time
+    max_backoff_ms: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_length", "max_bytes", "message_ttl_ms", "delivery_limit"):
+        for name in ("max_length", "max_bytes", "message_ttl_ms", "delivery_limit", "backoff_ms", "max_backoff_ms"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"{name} is negative: {value}")
@@ -41,6 +44,13 @@ class QueueSettings:
                 raise ValueError(f"{name} must be positive: {value}")
         if self.max_priority is not None and not 0 <= self.max_priority <= MAX_PRIORITY:
             raise ValueError(f"max_priority must be between 0 and {MAX_PRIORITY}: {self.max_priority}")
+
+    def backoff_after(self, deliveries: int) -> int:
+        """How long a message waits that was delivered so often and came back."""
+        if not self.backoff_ms:
+            return 0
+        longest_ms = self.max_backoff_ms if self.max_backoff_ms is not None else _LONGEST_BACKOFF_MS
+        return min(self.backoff_ms << min(deliveries - 1, 32), longest_ms)
 
     def encode(self) -> dict[str, object]:
         """As JSON values; what has its default is left out."""

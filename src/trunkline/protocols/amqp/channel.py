@@ -30,6 +30,8 @@ from trunkline.protocols.amqp.connection import Connection
 from trunkline.protocols.amqp.consumer import Consumer
 from trunkline.protocols.amqp.errors import NO_ROUTE, NOT_IMPLEMENTED, PRECONDITION_FAILED, FrameError
 from trunkline.protocols.amqp.frames import Ack, Nack, Publish, Reject
+from trunkline.protocols.amqp.leases import ADDRESS as LEASES
+from trunkline.protocols.amqp.leases import carry_out
 from trunkline.protocols.amqp.management import ADDRESS as MANAGEMENT
 from trunkline.protocols.amqp.mapping import Envelope, why_no_expiration
 from trunkline.protocols.amqp.prefetch import ChannelPrefetch
@@ -48,8 +50,8 @@ Later = Coroutine[object, object, None] | None  # what a method still has to wai
 
 class Channel:
     __slots__ = (
-        "_publishing", "_released_before", "confirms", "consumer_prefetch", "consumers", "flowing", "last_queue", "next_tag", "number",
-        "open", "prefetch", "reply_tag", "reply_token", "session", "transaction", "unsettled",
+        "_publishing", "_released_before", "confirms", "consumer_prefetch", "consumers", "flowing", "last_queue", "leased", "next_tag",
+        "number", "open", "prefetch", "reply_tag", "reply_token", "session", "transaction", "unsettled",
     )  # fmt: skip
 
     def __init__(self, session: Connection, number: int) -> None:
@@ -64,6 +66,7 @@ class Channel:
         self.next_tag = 1
         self.unsettled: dict[int, Delivery] = {}
         self._released_before = 1  # no tag below this is unsettled
+        self.leased = False  # some of its deliveries have a deadline
         self.last_queue = ""  # what an empty queue name means
         self.confirms: Confirms | None = None
         self.transaction: Transaction[Envelope] | None = None
@@ -159,12 +162,16 @@ class Channel:
         )
 
     def _reply_directly(self, envelope: Envelope, body: bytes) -> bool:
-        """Hand a direct reply to the channel that waits for it, or a request to the management.
+        """Hand a direct reply to the channel that waits for it, or a request to the management or to our leases.
 
         False if a mandatory message is still to be returned: a reply's address is no queue, as RabbitMQ sees it.
         """
         if envelope.exchange or not envelope.routing_key.startswith("amq."):
             return False
+        if envelope.routing_key == LEASES:
+            if not carry_out(self, body):
+                self.rejected(self.confirms.sequence if self.confirms is not None else 0)
+            return True
         if envelope.routing_key == MANAGEMENT:
             self.session.service.manage(self.session.user, self.session.vhost, envelope, body)
             return True
@@ -241,7 +248,7 @@ class Channel:
             delivery = unsettled.pop(tag, None)
             if delivery is None:
                 raise FrameError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, method_id)
-            return [(tag, delivery)]
+            return self.still_held([(tag, delivery)]) if self.leased else [(tag, delivery)]
         if tag == 0:
             tag = self.next_tag - 1
         elif tag not in unsettled:
@@ -249,7 +256,16 @@ class Channel:
         # Each tag is looked at once in the life of a channel.
         span = range(self._released_before, tag + 1)
         self._released_before = max(self._released_before, tag + 1)
-        return [(each, unsettled.pop(each)) for each in span if each in unsettled]
+        taken = [(each, unsettled.pop(each)) for each in span if each in unsettled]
+        return self.still_held(taken) if self.leased else taken
+
+    def still_held(self, taken: list[Taken]) -> list[Taken]:
+        """Without those whose lease is over: they are another consumer's now, or ready, and not ours to settle."""
+        lost = [delivery for _, delivery in taken if not delivery.queue.holds(delivery)]
+        if not lost:
+            return taken
+        self.prefetch.freed(free(lost))
+        return [entry for entry in taken if entry[1].queue.holds(entry[1])]
 
     def put_back(self, taken: Iterable[tuple[int, Delivery]]) -> None:
         """Settlements that a rollback undoes: the client may settle these deliveries again."""
@@ -268,7 +284,11 @@ class Channel:
     def add_consumer(self, consumer: Consumer, selector: Selector | None = None) -> None:
         try:
             consumer.queue.cursor.add_consumer(
-                consumer, no_ack=consumer.no_ack, exclusive=consumer.exclusive, selector=selector
+                consumer,
+                no_ack=consumer.no_ack,
+                exclusive=consumer.exclusive,
+                selector=selector,
+                lease_ms=consumer.lease_ms,
             )
         except SelectorRefused as error:
             raise precondition(str(error)) from None
@@ -279,6 +299,7 @@ class Channel:
             text = f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use"
             raise Refused(Reason.ACCESS_REFUSED, text) from None
         self.consumers[consumer.tag] = consumer
+        self.leased = self.leased or consumer.lease_ms is not None
 
     def cancel_consumer(self, tag: str) -> None:
         """Remove a consumer at its client's wish; what it holds stays with the channel."""
@@ -324,6 +345,8 @@ class Channel:
             consumer.queue.cursor.remove_consumer(consumer)
         self.consumers.clear()
         deliveries = list(self.unsettled.values())
+        if self.leased:
+            deliveries = [delivery for delivery in deliveries if delivery.queue.holds(delivery)]
         if self.transaction is not None:
             deliveries += [delivery for _, delivery in self.transaction.settled()]
             self.transaction.clear()

@@ -48,8 +48,8 @@ class Consumer(Holder):
     """One consumer of one queue, in the terms of the cursor's `QueueConsumer`."""
 
     __slots__ = (
-        "_raw_tag", "arguments", "channel", "counts_deliveries", "exclusive", "no_ack", "pool", "prefetch", "priority",
-        "queue", "tag",
+        "_raw_tag", "arguments", "channel", "counts_deliveries", "exclusive", "lease_ms", "no_ack", "pool", "prefetch",
+        "priority", "queue", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +74,10 @@ class Consumer(Holder):
         self.priority = priority
         self.arguments = arguments
         self.pool: Share | None = None  # of this turn, if the channel's prefetch is shared with other consumers
-        self.counts_deliveries = queue.arguments.get("x-queue-type") == "quorum"
+        asked = arguments.get("x-delivery-count") is True
+        self.counts_deliveries = asked or queue.arguments.get("x-queue-type") == "quorum"
+        lease_ms = arguments.get("x-lease-ms")
+        self.lease_ms = lease_ms if isinstance(lease_ms, int) else queue.settings.lease_ms
         self._raw_tag = tag.encode()
 
     def credit(self) -> int:

@@ -1,6 +1,6 @@
 """Frames: the numbers in them, and the events that the parser makes of them.
 
-`Publish`, `Ack`, `Nack` and `Reject` come once per message and are light objects; every other method arrives as
+`Publish`, `Deliver`, `Ack`, `Nack` and `Reject` come once per message and are light objects; every other method arrives as
 `MethodFrame` with the declaration from `methods`. Objects and not tuples: compiled, an object's fields are read and set
 without boxing, and one with seven fields is made in less time than a tuple of seven.
 
@@ -30,6 +30,7 @@ HEARTBEAT_KIND: Final = 8
 FRAME_END: Final = 0xCE
 CLASS_BASIC: Final = 60
 PUBLISH: Final = (60 << 16) | 40
+DELIVER: Final = (60 << 16) | 60
 ACK: Final = (60 << 16) | 80
 REJECT: Final = (60 << 16) | 90
 NACK: Final = (60 << 16) | 120
@@ -93,6 +94,37 @@ class Publish(Event):
     def fields(self) -> tuple[object, ...]:
         return (
             self.channel, self.exchange, self.routing_key, self.mandatory, self.immediate, self.properties, self.body
+        )  # fmt: skip
+
+
+@mypyc_attr(acyclic=True)
+class Deliver(Event):
+    """One basic.deliver with its content, for a client that asked its parser for them in this form."""
+
+    def __init__(
+        self,
+        channel: int,
+        consumer_tag: bytes,
+        tag: int,
+        redelivered: bool,
+        exchange: str,
+        routing_key: str,
+        properties: bytes,
+        body: bytes,
+    ) -> None:
+        self.channel = channel
+        self.consumer_tag = consumer_tag
+        self.tag = tag
+        self.redelivered = redelivered
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.properties = properties
+        self.body = body
+
+    def fields(self) -> tuple[object, ...]:
+        return (
+            self.channel, self.consumer_tag, self.tag, self.redelivered, self.exchange, self.routing_key,
+            self.properties, self.body,
         )  # fmt: skip
 
 

@@ -63,6 +63,7 @@ def begin(session: Connection, header: ProtocolHeader) -> None:
         "information": "Trunkline: one log, every way to message",
         "cluster_name": session.service.cluster_name,
         "capabilities": CAPABILITIES,
+        "trunkline_listeners": session.service.listeners(),
     }
     session.send_method(0, m.ConnectionStart(0, 9, properties, " ".join(MECHANISMS).encode(), b"en_US"))
 

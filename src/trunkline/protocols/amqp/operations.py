@@ -139,6 +139,7 @@ def _deliver_once(channel: Channel, queue: Queue, delivery: Delivery, tag: str, 
     session.send(frames)
     if held:
         channel.unsettled[channel.next_tag] = delivery
+        channel.leased = channel.leased or queue.settings.lease_ms is not None
     channel.next_tag += 1
     return True
 
@@ -210,6 +211,7 @@ def _get_answer(channel: Channel, queue: Queue, found: list[Delivery], no_ack: b
     channel.next_tag += 1
     if not no_ack:
         channel.unsettled[tag] = found[0]
+        channel.leased = channel.leased or queue.settings.lease_ms is not None
     return True
 
 

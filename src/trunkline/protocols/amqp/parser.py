@@ -41,6 +41,7 @@ from trunkline.protocols.amqp.frames import (
     BODY_FRAME,
     CLASS_BASIC,
     DEFAULT_FRAME_MAX_BYTES,
+    DELIVER,
     FRAME_END,
     FRAME_OVERHEAD_BYTES,
     HEADER_FIXED_BYTES,
@@ -53,6 +54,7 @@ from trunkline.protocols.amqp.frames import (
     REJECT,
     Ack,
     Content,
+    Deliver,
     Event,
     Heartbeat,
     MethodFrame,
@@ -116,7 +118,10 @@ class Parser:
         offered_frame_max_bytes: int = 0,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
         max_unfinished_bytes: int = DEFAULT_MAX_UNFINISHED_BYTES,
+        deliveries: bool = False,
     ) -> None:
+        """`deliveries`: those that lie whole in the buffer come as `Deliver`, as publications come as `Publish`."""
+        self._deliveries = deliveries
         self._frame_max: i64 = frame_max_bytes
         self._offered_frame_max: i64 = offered_frame_max_bytes
         self._max_body: i64 = max_body_bytes
@@ -252,6 +257,12 @@ class Parser:
                         self._unfinished[channel] = _Unfinished(route, None, 40)
                 elif number == ACK and size == 13:
                     events.append(Ack(channel, _tag(data, payload + 4), data[payload + 12] & 1 != 0))
+                elif number == DELIVER and self._deliveries and channel != 0:
+                    next_position = self._take_delivery(data, payload, finish, end, max_payload, channel, events)
+                    if next_position != 0:
+                        position = next_position
+                    else:
+                        self._take_method(data, payload, finish, channel, number, events)
                 else:
                     self._take_method(data, payload, finish, channel, number, events)
                     max_payload = self._frame_max
@@ -299,12 +310,7 @@ class Parser:
             raise FrameError(SYNTAX_ERROR, f"basic.publish: {error.text}", CLASS_BASIC, 40) from None
         if reader.position != reader.end:
             raise FrameError(SYNTAX_ERROR, "basic.publish: bytes are left over after the arguments", CLASS_BASIC, 40)
-        route = _Route(exchange, routing_key, bits & 1 != 0, bits & 2 != 0)
-        if len(self._routes) >= MAX_CACHED_ROUTES:
-            self._forget_routes()
-        self._routes[arguments] = route
-        self._routes_bytes += 2 * len(arguments)
-        return route
+        return self._remember(arguments, _Route(exchange, routing_key, bits & 1 != 0, bits & 2 != 0))
 
     def _take_message(
         self,
@@ -316,12 +322,81 @@ class Parser:
         route: _Route,
         events: list[ParserEvent],
     ) -> i64:
-        """Take a header and at most one body frame that follow at `position`; returns what follows them.
+        """Take the content of a publication that follows at `position`; returns what follows it, or 0: see `_content`."""
+        position, properties, body = self._content(data, position, end, max_payload, channel)
+        if position != 0:
+            events.append(
+                Publish(channel, route.exchange, route.routing_key, route.mandatory, route.immediate, properties, body)
+            )
+        return position
+
+    def _take_delivery(
+        self,
+        data: bytes,
+        payload: i64,
+        finish: i64,
+        end: i64,
+        max_payload: i64,
+        channel: i64,
+        events: list[ParserEvent],
+    ) -> i64:
+        """Take a basic.deliver and its content; returns what follows them, or 0: see `_content`."""
+        at: i64 = payload + 5
+        if at >= finish:
+            return 0
+        at += int(data[payload + 4])
+        if at + 9 >= finish:
+            return 0
+        arguments = data[at + 9 : finish]
+        route = self._routes.get(arguments)
+        if route is None:
+            route = self._add_address(arguments)
+            if route is None:
+                return 0
+        position, properties, body = self._content(data, finish + 1, end, max_payload, channel)
+        if position != 0:
+            events.append(
+                Deliver(
+                    channel,
+                    data[payload + 5 : at],
+                    _tag(data, at),
+                    data[at + 8] & 1 != 0,
+                    route.exchange,
+                    route.routing_key,
+                    properties,
+                    body,
+                )
+            )
+        return position
+
+    def _add_address(self, arguments: bytes) -> _Route | None:
+        """Exchange and routing key of a delivery; None if they are malformed, which the slow way then says."""
+        reader = ValueReader(arguments)
+        try:
+            exchange = reader.short_string()
+            routing_key = reader.short_string()
+        except MalformedValue:
+            return None
+        if reader.position != reader.end:
+            return None
+        return self._remember(arguments, _Route(exchange, routing_key, False, False))
+
+    def _remember(self, arguments: bytes, route: _Route) -> _Route:
+        if len(self._routes) >= MAX_CACHED_ROUTES:
+            self._forget_routes()
+        self._routes[arguments] = route
+        self._routes_bytes += 2 * len(arguments)
+        return route
+
+    def _content(
+        self, data: bytes, position: i64, end: i64, max_payload: i64, channel: i64
+    ) -> tuple[i64, bytes, bytes]:
+        """A header and at most one body frame that follow at `position`: what follows them, properties, body.
 
         Returns 0, having done nothing, unless both are here, whole and regular: then the caller goes frame by frame.
         """
         if end - position < FRAME_OVERHEAD_BYTES + HEADER_FIXED_BYTES or data[position] != HEADER_FRAME:
-            return 0
+            return 0, b"", b""
         size: i64 = int(read_i32_be(data, position + 3))
         payload: i64 = position + 7
         finish: i64 = payload + size
@@ -333,7 +408,7 @@ class Parser:
             or data[finish] != FRAME_END
             or int(read_i32_be(data, payload)) != CLASS_BASIC << 16
         ):
-            return 0
+            return 0, b"", b""
         body_size: i64 = read_i64_be(data, payload + 4)
         properties = data[payload + 12 : finish]
         position = finish + 1
@@ -351,13 +426,10 @@ class Parser:
                 or int(read_i16_be(data, position + 1)) & 0xFFFF != channel
                 or data[finish] != FRAME_END
             ):
-                return 0
+                return 0, b"", b""
             body = data[payload:finish]
             position = finish + 1
-        events.append(
-            Publish(channel, route.exchange, route.routing_key, route.mandatory, route.immediate, properties, body)
-        )
-        return position
+        return position, properties, body
 
     def _take_method(
         self, data: bytes, payload: i64, finish: i64, channel: i64, number: i64, events: list[ParserEvent]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trunkline.broker.core import BrokerCore
+from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.management import Management
@@ -28,6 +29,7 @@ class Service:
         self.access = broker.access
         self.management = Management(broker.administration)
         self.cluster_name = broker.cluster_id
+        self._listeners = broker.listeners
         self.replies: Replies = {}
         self._envelopes: dict[str, Envelopes] = {}
 
@@ -35,6 +37,10 @@ class Service:
     def blocked(self) -> str | None:
         """Why publications must wait: the broker is short of disk or memory. None: they need not."""
         return self.space.blocked
+
+    def listeners(self) -> dict[str, FieldValue]:
+        """Where else this broker is to be found: `host:port`, without the host where that is the one asked."""
+        return {name: f"{host}:{port}" for name, (host, port) in self._listeners.items()}
 
     def envelopes_of(self, vhost: str) -> Envelopes:
         """Envelopes remember routes, so each virtual host has its own."""

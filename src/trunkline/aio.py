@@ -1,0 +1,10 @@
+"""The Python API for asyncio: `async with trunkline.aio.connect(url) as t`. See docs/api.md."""
+
+from __future__ import annotations
+
+from trunkline.api.connection import Connection, connect
+from trunkline.api.handle import Handle
+from trunkline.api.message import Message
+from trunkline.api.queue import Queue
+
+__all__ = ["Connection", "Handle", "Message", "Queue", "connect"]

@@ -1,0 +1,301 @@
+"""The API for code that is not asynchronous: the same names, without `await`.
+
+Each class here is a face of one of the asynchronous ones, which do the work, on the connection's own loop (`portal`). Functions
+that are given to `notify` and `subscribe` run in threads, and may block and call `t`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, overload
+
+from trunkline.api import connection as core
+from trunkline.api import handle as core_handle
+from trunkline.api import message as core_message
+from trunkline.api import queue as core_queue
+from trunkline.api.callbacks import Callback
+from trunkline.api.filters import Filter
+from trunkline.api.message import MessageId
+from trunkline.api.portal import Portal
+from trunkline.api.retry import Retry
+from trunkline.broker.messaging.typed_values import FieldValue
+
+T = TypeVar("T")
+
+
+class Message(Generic[T]):
+    """A message in the hands of a consumer. It is settled once."""
+
+    __slots__ = ("_portal", "core")
+
+    def __init__(self, portal: Portal, message: core_message.Message[T]) -> None:
+        self._portal = portal
+        self.core = message
+
+    def __repr__(self) -> str:
+        return repr(self.core)
+
+    @property
+    def value(self) -> T:
+        """The body as the type that was asked for; BodyRefused if it is not of it."""
+        return self.core.value
+
+    @property
+    def body(self) -> bytes:
+        return self.core.body
+
+    @property
+    def id(self) -> MessageId:
+        return self.core.id
+
+    @property
+    def key(self) -> str | None:
+        return self.core.key
+
+    @property
+    def headers(self) -> Mapping[str, FieldValue]:
+        return self.core.headers
+
+    @property
+    def type(self) -> str | None:
+        """The name of the class that the sender's value was of."""
+        return self.core.type
+
+    @property
+    def topic(self) -> str:
+        return self.core.topic
+
+    @property
+    def attempt(self) -> int:
+        """1 the first time."""
+        return self.core.attempt
+
+    @property
+    def redelivered(self) -> bool:
+        return self.core.redelivered
+
+    def ack(self) -> None:
+        """It is done with, and gone."""
+        self._portal.call(self.core.ack())
+
+    def release(self, delay: float | None = None) -> None:
+        """Back into the queue, for another try after so many seconds; None: after the queue's back-off."""
+        self._portal.call(self.core.release(delay))
+
+    def reject(self) -> None:
+        """Not to be tried again: to the queue's dead letters, if it has them."""
+        self._portal.call(self.core.reject())
+
+    def extend(self, seconds: float) -> None:
+        """Let the lease end so long from now. LeaseLost if it has ended already."""
+        self._portal.call(self.core.extend(seconds))
+
+
+class Handle:
+    """Something that goes on until it is stopped, by `stop` or at the end of its block."""
+
+    def __init__(self, portal: Portal, handle: core_handle.Handle) -> None:
+        self._portal = portal
+        self.core = handle
+
+    @property
+    def handled(self) -> int:
+        return self.core.handled
+
+    @property
+    def failed(self) -> int:
+        return self.core.failed
+
+    @property
+    def stopped(self) -> bool:
+        return self.core.stopped
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Take nothing more, wait for what runs, give the rest back."""
+        self._portal.call(self.core.stop(timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class Queue(Generic[T]):
+    def __init__(self, portal: Portal, queue: core_queue.Queue[T]) -> None:
+        self._portal = portal
+        self.core = queue
+        self.name = queue.name
+
+    def __repr__(self) -> str:
+        return repr(self.core)
+
+    def put(
+        self,
+        value: object,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, FieldValue] | None = None,
+        delay: float = 0,
+        priority: int = 0,
+        expires: float | None = None,
+        timeout: float | None = None,
+    ) -> MessageId:
+        """Stored when it returns. `delay` and `expires` are seconds; messages of one `key` can be kept in order."""
+        return self._portal.call(
+            self.core.put(
+                value, key=key, headers=headers, delay=delay, priority=priority, expires=expires, timeout=timeout
+            )
+        )
+
+    def put_all(self, values: Iterable[object], *, timeout: float | None = None) -> list[MessageId]:
+        """Many at once: all are sent before the first is confirmed."""
+        return self._portal.call(self.core.put_all(list(values), timeout=timeout))
+
+    def get(self, timeout: float | None = None, where: str | None = None) -> Message[T]:
+        """The next message, or the next for which `where` is true. Timeout if none comes."""
+        return Message(self._portal, self._portal.call(self.core.get(timeout, where)))
+
+    def poll(self, where: str | None = None) -> Message[T] | None:
+        """What is there now, or None."""
+        found = self._portal.call(self.core.poll(where))
+        return None if found is None else Message(self._portal, found)
+
+    def notify(
+        self,
+        function: Callable[..., object],
+        concurrency: int = 8,
+        *,
+        where: str | None = None,
+        timeout: float | None = None,
+    ) -> Handle:
+        """Call the function for each message: acknowledged when it returns; when it raises, tried again or given up."""
+        callback = callback_of(self._portal, function)
+        return Handle(
+            self._portal, self._portal.call(self.core.start(callback, concurrency, where=where, timeout=timeout))
+        )
+
+
+class Connection:
+    def __init__(self, url: str, timeout: float = 5.0) -> None:
+        self._portal = Portal()
+        self.core = core.Connection(url, timeout)
+        try:
+            self._portal.call(self.core.open())
+        except BaseException:
+            self._portal.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Where others find the same broker."""
+        return self.core.url
+
+    @property
+    def timeout(self) -> float:
+        return self.core.timeout
+
+    @property
+    def portal(self) -> Portal:
+        """For the parts of the API."""
+        return self._portal
+
+    def close(self) -> None:
+        """Stop what runs, and go."""
+        try:
+            self._portal.call(self.core.close())
+        finally:
+            self._portal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- queues --------------------------------------------------------------------------------------------------
+
+    @overload
+    def queue(
+        self,
+        name: str,
+        of: type[T],
+        *,
+        retry: Retry | None = None,
+        dead_letter: str | None = None,
+        lease: float | None = None,
+        priorities: int | None = None,
+        ordered: bool = False,
+    ) -> Queue[T]: ...
+
+    @overload
+    def queue(
+        self,
+        name: str,
+        *,
+        retry: Retry | None = None,
+        dead_letter: str | None = None,
+        lease: float | None = None,
+        priorities: int | None = None,
+        ordered: bool = False,
+    ) -> Queue[Any]: ...
+
+    def queue(
+        self,
+        name: str,
+        of: Any = object,
+        *,
+        retry: Retry | None = None,
+        dead_letter: str | None = None,
+        lease: float | None = None,
+        priorities: int | None = None,
+        ordered: bool = False,
+    ) -> Queue[Any]:
+        """A queue by its name, declared when it is first used. `of` is the type of its messages' values."""
+        return Queue(
+            self._portal,
+            self.core.queue(
+                name, of, retry=retry, dead_letter=dead_letter, lease=lease, priorities=priorities, ordered=ordered
+            ),
+        )
+
+    # -- publish and subscribe -----------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        event: object,
+        topic: str = "",
+        *,
+        headers: Mapping[str, FieldValue] | None = None,
+        timeout: float | None = None,
+    ) -> MessageId:
+        """To whoever has subscribed to its topic, its content or its type; to nobody, if nobody has."""
+        return self._portal.call(self.core.publish(event, topic, headers=headers, timeout=timeout))
+
+    def subscribe(
+        self,
+        filter: Filter,
+        function: Callable[..., object],
+        *,
+        expiry: float | None = None,
+        timeout: float | None = None,
+    ) -> Handle:
+        """Call the function for each event that matches, in order, until the handle is stopped or it expires."""
+        callback = callback_of(self._portal, function)
+        started = self.core.start_subscription(filter, callback, expiry=expiry, timeout=timeout)
+        return Handle(self._portal, self._portal.call(started))
+
+
+def callback_of(portal: Portal, function: Callable[..., object]) -> Callback:
+    return Callback(function, wrap=partial(Message, portal))
+
+
+def connect(url: str = "trunkline://127.0.0.1", *, timeout: float = 5.0) -> Connection:
+    """Connect to a broker; `memory:` and a directory are one in this process. `timeout` is each call's, in seconds."""
+    return Connection(url, timeout)
