@@ -232,3 +232,22 @@ def test_a_queue_that_is_declared_otherwise_is_refused_in_words(face: str, url: 
         await now(t.queue(name).put(3))
 
     play(face, url, scenario)
+
+
+def test_a_filter_chooses_which_message_is_got(face: str, url: str, unique: Unique) -> None:
+    async def scenario(t: Any) -> None:
+        queue = t.queue(unique("q"))
+        for price in (150, 99, 120, 7):
+            await now(queue.put({"price": price}))
+        first = await now(queue.get(where="price < 100"))
+        second = await now(queue.poll(where="price < 100"))
+        assert (first.value, second.value) == ({"price": 99}, {"price": 7})
+        assert await now(queue.poll(where="price < 100")) is None
+        for message in (first, second):
+            await now(message.ack())
+        for price in (150, 120):
+            message = await now(queue.get())
+            assert message.value == {"price": price}
+            await now(message.ack())
+
+    play(face, url, scenario)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.amqp.codec_samples import MIN_FRAME_MAX_BYTES, cut, names, streams
 from trunkline.protocols.amqp import codec, errors
 from trunkline.protocols.amqp.codec import FrameError, Parser
-from trunkline.protocols.amqp.frames import Content, Event, Heartbeat, MethodFrame, ProtocolHeader, Publish
+from trunkline.protocols.amqp.frames import Content, Deliver, Event, Heartbeat, MethodFrame, ProtocolHeader, Publish
 from trunkline.protocols.amqp.methods import (
     BasicDeliver,
     BasicGetOk,
@@ -37,12 +37,12 @@ def publish_method(channel: int, exchange: str = "", key: str = "q") -> bytes:
 
 
 def fed(data: bytes, **limits: int) -> list[codec.ParserEvent]:
-    return Parser(expect_header=False, **limits).feed(data)
+    return Parser(expect_header=False, deliveries=False, **limits).feed(data)
 
 
 def violation(data: bytes, **limits: int) -> FrameError:
     """The error that `data` ends in; it must end the parser, too."""
-    parser = Parser(expect_header=False, **limits)
+    parser = Parser(expect_header=False, deliveries=False, **limits)
     events = parser.feed(data)
     assert events
     error = events[-1]
@@ -268,3 +268,17 @@ def test_values_that_do_not_fit_are_refused_when_written() -> None:
         codec.encode_method(0, ConnectionTuneOk(70_000, 0, 0))
     with pytest.raises(ValueError, match="4096"):
         codec.encode_deliveries(1, b"c", 1, [("", "", False, NO_PROPERTIES, b"")], 100)
+
+
+def test_deliveries_come_as_light_events_where_a_client_asks_for_them() -> None:
+    messages = [("ex", "key", number % 2 == 1, NO_PROPERTIES, b"x" * number) for number in range(5)]
+    data = codec.encode_deliveries(3, b"tag", 7, messages, 4096)
+    light = Parser(expect_header=False, deliveries=True)
+    events = [event for at in range(0, len(data), 11) for event in light.feed(data[at : at + 11])]
+    whole = Parser(expect_header=False, deliveries=True).feed(data)
+    assert whole == [
+        Deliver(3, b"tag", 7 + number, number % 2 == 1, "ex", "key", NO_PROPERTIES, b"x" * number)
+        for number in range(5)
+    ]
+    # What comes in pieces comes as it always did: the same methods with the same content.
+    assert [event.body for event in events if isinstance(event, Content | Deliver)] == [b"x" * n for n in range(5)]
