@@ -14,7 +14,19 @@ from trunkline.log.errors import BatchTooLarge, LogError
 from trunkline.log.store import Buffer, Durability, TopicPartition
 from trunkline.log.ticket import Ticket
 from trunkline.protocols.mqtt.limits import MqttLimits
-from trunkline.protocols.mqtt.packets import V5, Disconnect, PubAck, Publish, PubRec, Unsubscribe
+from trunkline.protocols.mqtt.packets import (
+    V5,
+    Disconnect,
+    PingReq,
+    PingResp,
+    PubAck,
+    Publish,
+    PubRec,
+    SubAck,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+)
 
 pytestmark = pytest.mark.at_once("these tests hold back places themselves")
 
@@ -145,7 +157,7 @@ def test_whoever_subscribes_before_the_place_is_known_gets_it_and_whoever_leaves
         async with front_door() as door:
             reader, publisher = await two_clients(door)
             with held(door) as places:
-                publisher.send(Publish("t", b"kept", 1, True, False, 5))
+                publisher.send(Publish("t", b"live", 1, packet_id=5))
                 await places.sent(1)
                 late = await door.connect("late", V5)
                 await late.subscribe("t", qos=1)
@@ -154,16 +166,99 @@ def test_whoever_subscribes_before_the_place_is_known_gets_it_and_whoever_leaves
                 reader.got.clear()
                 places.tell()
                 await publisher.receive(PubAck)
-                got = await late.receive(Publish)
-                assert (got.payload, got.retain) == (b"kept", False)
-                assert not late.got, "live, and not as a retained message, too"
+                assert (await late.receive(Publish)).payload == b"live"
                 assert not reader.got
-                after = await door.connect("after", V5)
-                await after.subscribe("t", qos=1)
-                again = await after.receive(Publish)
-                assert (again.payload, again.retain) == (b"kept", True)
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("topic_filter", ["t", "+", "#"])
+def test_a_subscription_waits_for_retained_publications_that_came_before_it(topic_filter: str) -> None:
+    async def work() -> None:
+        async with front_door() as door:
+            reader, publisher = await two_clients(door)
+            await publisher.publish("t", b"old", qos=1, retain=True)
+            late = await door.connect("late", V5)
+            with held(door) as places:
+                for payload in (b"new", b"newest"):
+                    publisher.send(Publish("t", payload, 0, True))
+                    await places.sent(1 + (payload == b"newest"))
+                late.send(Subscribe(7, [Subscription(topic_filter, 1)]), PingReq())
+                publisher.send(Publish("t", b"behind it", 0))
+                await places.sent(3)
+                places.tell()
+                await settled()
+                assert not late.got, "neither the message before, nor an answer to what is behind the SUBSCRIBE"
+                places.tell()
+                await late.receive(SubAck)
+                await late.until(lambda: len(late.got) >= 2)
+                places.tell()
+                await late.until(lambda: len(late.got) >= 3)
+                await settled()
+                found = [(each.payload, each.retain) for each in late.got if isinstance(each, Publish)]
+                assert found == [(b"newest", True), (b"behind it", False)]
+                assert any(isinstance(each, PingResp) for each in late.got)
+            assert payloads(reader.got) == [b"old", b"new", b"newest", b"behind it"]
+
+    asyncio.run(work())
+
+
+def test_a_subscription_waits_for_nothing_that_it_does_not_ask_for() -> None:
+    async def work() -> None:
+        async with front_door() as door:
+            _, publisher = await two_clients(door)
+            late = await door.connect("late", V5)
+            with held(door) as places:
+                publisher.send(Publish("t", b"new", 0, True))
+                await places.sent(1)
+                await late.subscribe("other", "t/below")
+                await late.subscribe("t", retain_handling=2)
+                places.tell()
+                assert (await late.receive(Publish)).payload == b"new"
+
+    asyncio.run(work())
+
+
+def test_a_subscription_goes_on_when_what_it_waited_for_is_lost() -> None:
+    async def work() -> None:
+        async with front_door() as door:
+            _, publisher = await two_clients(door)
+            late = await door.connect("late", V5)
+            with held(door) as places:
+                places.lose = True
+                publisher.send(Publish("t", b"lost", 0, True))
+                await places.sent(1)
+                late.send(Subscribe(7, [Subscription("t", 1)]))
+                places.fail(LogError("out of reach"))
+                await late.receive(SubAck)
+                await settled()
+                assert not late.got
+
+    asyncio.run(work())
+
+
+def test_a_connection_that_goes_while_its_subscription_waits_is_gone() -> None:
+    async def work() -> None:
+        async with front_door() as door:
+            reader, publisher = await two_clients(door)
+            late = await door.connect("late", V5)
+            with held(door) as places:
+                publisher.send(Publish("t", b"new", 0, True))
+                await places.sent(1)
+                late.send(Subscribe(7, [Subscription("t", 1)]))
+                late.drop()
+                places.tell()
+                await reader.receive(Publish)
+                await settled()
+                assert "late" not in door.server.sessions.by_client
+
+    asyncio.run(work())
+
+
+async def settled() -> None:
+    """Long enough for everything that is due to be done: nothing here waits for a disk."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("qos", [1, 2])

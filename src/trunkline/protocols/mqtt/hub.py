@@ -18,6 +18,7 @@ will send again what was not acknowledged.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -194,6 +195,10 @@ class Hub:
             for connection, data in waiting.popleft()[1]:
                 if data:
                     self._guarded(connection, partial(connection.write, data))
+
+    def later(self, connection: Output, work: Callable[[], None]) -> None:
+        """Do this for a connection behind the turn that ends, or whatever else runs now."""
+        asyncio.get_running_loop().call_soon(self._guarded, connection, work)
 
     def _write_output(self) -> None:
         output, self._output = self._output, []

@@ -4,7 +4,8 @@ A turn whose log topic does not exist yet waits until it is created. Connections
 be written, or to be told their place in the log.
 
 With a store that knows places at once, a publication is offered in the turn in which it is written; with any other, as
-soon as its place is known. It is retained at that moment, too, so that a new subscriber gets it once: retained, or live.
+soon as its place is known. It is retained at that moment, too; who subscribes meanwhile waits for that (see `under_way`), so
+that it is a new subscriber's once, and as a retained message.
 """
 
 from __future__ import annotations
@@ -65,12 +66,13 @@ class Publishing:
         self._agenda = agenda
         self._promises = promises
         self._unstored = unstored
-        self._writer = Writer(promises, unstored, self._placed_late)
+        self._writer = Writer(promises, unstored, self)
         self._max_turn_bytes = max_turn_bytes
         self._publications: list[Publication] = []
         self._pending_bytes = 0
         self._held: list[Paused] = []
         self._creation: asyncio.Task[None] | None = None
+        self._unplaced: set[Run] | None = None  # of the turn that is being written; with retained ones only
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
@@ -80,6 +82,8 @@ class Publishing:
         payloads = run.payloads
         run.size_bytes = len(payloads[0]) if len(payloads) == 1 else sum(map(len, payloads))
         self._pending_bytes += run.size_bytes
+        if run.retain:
+            self._retention.under_way.come(run.topic)
         if not self._agenda.scheduled:
             self._agenda.schedule()
 
@@ -176,9 +180,12 @@ class Publishing:
             for item in self._publications:
                 if item[0].mapped is not None and item[0].mapped.topic in failed:
                     self._unstored.unplaced(item[1], item[2])
+                    if item[1].retain:
+                        self._retention.under_way.landed(item[1].topic)
                 else:
                     kept.append(item)
             self._publications = kept
+            self._retention.under_way.let_go()
         self._creation = None
         self._agenda.schedule()
 
@@ -186,7 +193,15 @@ class Publishing:
         """Write and offer the publications of the turn."""
         publications, self._publications = self._publications, []
         self._pending_bytes = 0
-        self._writer.append(publications, promise)
+        unplaced: set[Run] = set()
+        self._unplaced = unplaced
+        try:
+            self._writer.append(publications, promise)
+        finally:
+            self._unplaced = None
+            for _, run, _ in publications:
+                if run.retain:
+                    self._written(run, sum(part in unplaced for part in run.parts or (run,)))
         for _, run, section in publications:
             if run.retain:
                 for part in run.parts or (run,):
@@ -195,6 +210,14 @@ class Publishing:
         self._retention.messages.end_reservations()
         self._feed.offer_all(publications)
         self._forward(publications, promise)
+        self._retention.under_way.let_go()
+
+    def _written(self, run: Run, unplaced: int) -> None:
+        """A retained publication was written, or not; so many parts of it have no place yet."""
+        if not unplaced:
+            self._retention.under_way.landed(run.topic)
+        for _ in range(unplaced - 1):
+            self._retention.under_way.come(run.topic)
 
     def _forward(self, publications: list[Publication], promise: Promise) -> None:
         """To queues of AMQP that are bound to the topics."""
@@ -214,9 +237,20 @@ class Publishing:
 
     # -- places that come late -----------------------------------------------------------------------------------------
 
-    def _placed_late(self, source: Source, items: list[Publication], promise: Promise) -> None:
+    def await_places(self, items: list[Publication]) -> None:
+        retained = [run for _, run, _ in items if run.retain]
+        if self._unplaced is not None:
+            self._unplaced.update(retained)
+            return
+        for run in retained:  # it was refused late, and is written again
+            self._retention.under_way.come(run.topic)
+
+    def placed_late(self, source: Source, items: list[Publication], promise: Promise) -> None:
         """Publications of an earlier turn have their places, or none: those that have are offered now."""
         placed = [item for item in items if item[1].offset >= 0]
+        for _, run, _ in items:
+            if run.retain:
+                self._retention.under_way.landed(run.topic)
         for _, run, section in placed:
             if run.retain:
                 self._retention.retain(run, section)
@@ -226,6 +260,7 @@ class Publishing:
                 source.fall_behind()  # who reads it must know of these
             else:
                 self._feed.offer_all([(self._route_now(route, source), run, section) for route, run, section in placed])
+        self._retention.under_way.let_go()
         self.resume_held()
 
     def _route_now(self, route: Route, source: Source) -> Route:

@@ -11,6 +11,7 @@ from trunkline.protocols.mqtt.agenda import Agenda
 from trunkline.protocols.mqtt.message import Message, message_of
 from trunkline.protocols.mqtt.promises import Promise, Promises
 from trunkline.protocols.mqtt.run import Run
+from trunkline.protocols.mqtt.under_way import UnderWay
 
 
 class Retention:
@@ -18,6 +19,7 @@ class Retention:
         self, messages: RetainedMessages, clock: Clock, counters: MqttCounters, complaints: Complaints, agenda: Agenda
     ) -> None:
         self.messages = messages
+        self.under_way = UnderWay()
         self._clock = clock
         self._counters = counters
         self._complaints = complaints

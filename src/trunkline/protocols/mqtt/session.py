@@ -16,6 +16,8 @@ Rules it keeps:
 - While the disk is short of space, a connection waits at its next PUBLISH and is not read further, so that it need not be
   acknowledged nor stored; until then, and on every other connection, pings are answered and messages go out. What waits is
   not silent: no keep-alive runs out meanwhile.
+- A SUBSCRIBE waits, and all that comes behind it, until retained publications that came before it have their place in the
+  log: at once with a store in this process.
 - Whatever ends the connection, but a DISCONNECT that says otherwise, makes the will due.
 """
 
@@ -65,10 +67,12 @@ from trunkline.protocols.mqtt.publisher import Publisher
 from trunkline.protocols.mqtt.sessions.session import Session
 from trunkline.protocols.mqtt.sessions.window import WrongAcknowledgement
 
+_NO_RETAINED = 2  # what Retain Handling says in a subscription that wants no retained messages
+
 
 class ClientConnection(Applicant):
-    __slots__ = ("_checking", "_handshake", "_held", "_held_bytes", "_hub", "_parser", "_publisher", "_send_will", "last_active_ms",
-                 "session")  # fmt: skip
+    __slots__ = ("_checking", "_handshake", "_held", "_held_bytes", "_hub", "_parser", "_publisher", "_send_will", "_subscribing",
+                 "last_active_ms", "session")  # fmt: skip
 
     def __init__(self, hub: Hub, outlet: Outlet, peer: str) -> None:
         super().__init__(hub.agenda, hub.counters, outlet, peer)
@@ -86,6 +90,7 @@ class ClientConnection(Applicant):
         self._held: list[ParserEvent] | None = None
         self._held_bytes = 0  # what was read while `_held` is there
         self._send_will = True
+        self._subscribing = False  # what is held begins with a SUBSCRIBE that waits for retained messages
         self._publisher: Publisher | None = None
 
     def pump(self) -> None:
@@ -145,8 +150,8 @@ class ClientConnection(Applicant):
         return self._held is not None
 
     def _hold(self, events: list[ParserEvent]) -> None:
-        """Take up these, and whatever else was read, when `_take_up` says so."""
-        self._held = events
+        """Take up these, what is held behind them, and whatever else was read, when `_take_up` says so."""
+        self._held = events if self._held is None else events + self._held
         self._outlet.pause_reading()
 
     def _take_up(self) -> None:
@@ -160,7 +165,7 @@ class ClientConnection(Applicant):
 
     def _room_again(self) -> None:
         """The disk has space again."""
-        if self.phase is Phase.CONNECTED:
+        if self.phase is Phase.CONNECTED and not self._subscribing and self._checking is None:
             self._take_up()
 
     def _handle(self, events: list[ParserEvent]) -> None:
@@ -181,6 +186,9 @@ class ClientConnection(Applicant):
             elif isinstance(event, Acknowledgement):
                 acknowledged = True
                 self._acknowledgement(event)
+            elif isinstance(event, Subscribe) and self._must_wait(event):
+                self._hold(events[index - 1 :])
+                break
             else:
                 self._handle_other(event)
                 if self._checking is not None:
@@ -480,6 +488,24 @@ class ClientConnection(Applicant):
                     self.send(encode(PubRel(packet_id, reason), self.version))
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
+
+    def _must_wait(self, packet: Subscribe) -> bool:
+        """Whether retained messages that this asks for are under way; it is taken up when they are there."""
+        filters = [each.topic_filter for each in packet.subscriptions if each.retain_handling < _NO_RETAINED]
+        self._subscribing = self._hub.retention.under_way.wait(filters, self._retained_landed)
+        return self._subscribing
+
+    def _retained_landed(self) -> None:
+        # Behind the turn: what it offers to those who follow live is not this subscription's.
+        self._hub.later(self, self._subscribe_now)
+
+    def _subscribe_now(self) -> None:
+        self._subscribing = False
+        if self.phase is Phase.CONNECTED and self._held:
+            first = self._held.pop(0)
+            assert isinstance(first, Subscribe)
+            self._subscribe(first)
+            self._take_up()
 
     def _subscribe(self, packet: Subscribe) -> None:
         session = self.session

@@ -4,7 +4,7 @@ QoS 1 and 2 are written to be on disk, and the turn waits for that. When a batch
 are written one by one, so that only the one that does not fit is refused. Another failure is final for the turn.
 
 The runs know their offsets as soon as the ticket knows the place of the batch: at once with a store in this process. With
-another, whoever appended is told later (`PlacedLate`), batch by batch in the order of the appends.
+another, whoever appended is told later (`Latecomers`), batch by batch in the order of the appends.
 
 Whoever is not stored is reported, one by one (`Unstored`): an identifier of QoS 2 must be forgotten then, or the
 publication would be taken for stored when it comes again.
@@ -13,7 +13,6 @@ publication would be taken for stored when it comes again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Protocol
 
 from trunkline.log.errors import BatchTooLarge, LogError
@@ -33,8 +32,15 @@ _RECORD_OVERHEAD_BYTES = 32  # lengths, offset and timestamp
 # A run, where it goes, and the headers of its records.
 Publication = tuple[Route, Run, bytes]
 
-# The source, what was written to it, and who waits for that. Runs without an offset did not get a place.
-PlacedLate = Callable[[Source, list[Publication], Promise], None]
+
+class Latecomers(Protocol):
+    """Who is told of publications whose place is not known at once."""
+
+    def await_places(self, items: list[Publication]) -> None:
+        """These were appended, and have no place yet."""
+
+    def placed_late(self, source: Source, items: list[Publication], promise: Promise) -> None:
+        """These were written to the source, and `promise` waits for them. Runs without an offset did not get a place."""
 
 
 class Unstored(Protocol):
@@ -51,10 +57,10 @@ class Unstored(Protocol):
 
 
 class Writer:
-    def __init__(self, promises: Promises, unstored: Unstored, placed_late: PlacedLate) -> None:
+    def __init__(self, promises: Promises, unstored: Unstored, latecomers: Latecomers) -> None:
         self._promises = promises
         self._unstored = unstored
-        self._placed_late = placed_late
+        self._latecomers = latecomers
         self.unplaced_bytes = 0  # of payloads that were written and have no place yet
 
     def append(self, publications: list[Publication], promise: Promise) -> None:
@@ -139,6 +145,7 @@ class Writer:
         size_bytes = sum(sum(map(len, run.payloads)) for _, run, _ in items)
         self.unplaced_bytes += size_bytes
         promise.open += 1  # for the ticket, whatever becomes of it
+        self._latecomers.await_places(items)
         source.when_placed(ticket, lambda: self._place_known(source, items, promise, ticket, size_bytes))
         ticket.add_done_callback(lambda _: self._ended(source, items, promise, ticket))
 
@@ -148,7 +155,7 @@ class Writer:
         self.unplaced_bytes -= size_bytes
         if ticket.place is not None:
             _place(items, ticket.place.base_offset)
-        self._placed_late(source, items, promise)
+        self._latecomers.placed_late(source, items, promise)
 
     def _ended(self, source: Source, items: list[Publication], promise: Promise, ticket: Ticket) -> None:
         error = None if ticket.cancelled() else ticket.exception()
