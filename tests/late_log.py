@@ -178,6 +178,12 @@ class LateLog(CoordinatedStore):
         if now_s < partition.out_until_s:
             raise StorageFailure(str(partition.tp), "out of reach for a moment")
 
+    def heal(self) -> None:
+        """No more faults, and the end of every outage."""
+        self.faults = 0.0
+        for partition in self._partitions.values():
+            partition.out_until_s = 0.0
+
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.unit.mqtt.front_door import FrontDoor, Peer, front_door, payloads
+from tests.unit.mqtt.front_door import FrontDoor, Peer, after_a_kill, front_door, payloads
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.errors import BatchTooLarge, LogError
 from trunkline.log.store import Buffer, Durability, TopicPartition
@@ -281,6 +281,40 @@ def test_a_ticket_that_fails_ends_the_connection_and_nothing_is_offered_or_retai
             assert (await reader.receive(Publish)).payload == b"lost"
             await publisher.publish("t", b"next")
             assert (await reader.receive(Publish)).payload == b"next"
+
+    asyncio.run(work())
+
+
+def test_an_identifier_is_not_written_down_before_its_publication_has_a_place() -> None:
+    async def work() -> None:
+        async with front_door() as door:
+            await two_clients(door)
+            kept = await door.returning("kept", V5)
+            with held(door) as places:
+                places.lose = True
+                kept.send(Publish("t", b"under way", 2, packet_id=7))
+                await places.sent(1)
+                await door.written()
+                await settled()
+                async with after_a_kill(door) as again:
+                    reader = await again.connect("reader", V5)
+                    await reader.subscribe("t", qos=2)
+                    kept = await again.returning("kept", V5)
+                    kept.send(Publish("t", b"under way", 2, dup=True, packet_id=7))
+                    await kept.receive(PubRec)
+                    assert (await reader.receive(Publish)).payload == b"under way"
+                    kept.send(Publish("t", b"under way", 2, dup=True, packet_id=7))
+                    await kept.receive(PubRec)
+                    await again.written()
+                    async with after_a_kill(again) as once_more:
+                        reader = await once_more.connect("reader", V5)
+                        await reader.subscribe("t", qos=2)
+                        kept = await once_more.returning("kept", V5)
+                        kept.send(
+                            Publish("t", b"under way", 2, dup=True, packet_id=7), Publish("t", b"next", 1, packet_id=8)
+                        )
+                        await kept.receive(PubRec)
+                        assert (await reader.receive(Publish)).payload == b"next", "the other is known"
 
     asyncio.run(work())
 

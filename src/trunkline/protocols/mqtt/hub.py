@@ -118,6 +118,14 @@ class Hub:
     def unplaced(self, run: Run, section: bytes) -> None:
         self.sessions.unplaced(run, section)
 
+    # -- publications that have no place yet ---------------------------------------------------------------------------
+
+    def under_way(self, run: Run, section: bytes) -> None:
+        self.sessions.under_way(run, section)
+
+    def landed(self, run: Run, section: bytes) -> None:
+        self.sessions.landed(run, section)
+
     # -- space ---------------------------------------------------------------------------------------------------------
 
     def wait_for_space(self, connection: Output, go_on: Callable[[], None]) -> None:

@@ -41,6 +41,16 @@ class Paused(Protocol):
     def resume(self) -> None: ...
 
 
+class Publishers(Unstored, Protocol):
+    """Who is told what becomes of publications. `section` is the header section of their records."""
+
+    def under_way(self, run: Run, section: bytes) -> None:
+        """These were sent to the store, which has not told their place."""
+
+    def landed(self, run: Run, section: bytes) -> None:
+        """These were under way, and have their place, or will not have one."""
+
+
 class Publishing:
     def __init__(
         self,
@@ -53,7 +63,7 @@ class Publishing:
         bindings: ExchangeBindings,
         agenda: Agenda,
         promises: Promises,
-        unstored: Unstored,
+        publishers: Publishers,
         max_turn_bytes: int,
     ) -> None:
         self._clock = clock
@@ -65,8 +75,8 @@ class Publishing:
         self._bindings = bindings
         self._agenda = agenda
         self._promises = promises
-        self._unstored = unstored
-        self._writer = Writer(promises, unstored, self)
+        self._publishers = publishers
+        self._writer = Writer(promises, publishers, self)
         self._max_turn_bytes = max_turn_bytes
         self._publications: list[Publication] = []
         self._pending_bytes = 0
@@ -179,7 +189,7 @@ class Publishing:
             kept = []
             for item in self._publications:
                 if item[0].mapped is not None and item[0].mapped.topic in failed:
-                    self._unstored.unplaced(item[1], item[2])
+                    self._publishers.unplaced(item[1], item[2])
                     if item[1].retain:
                         self._retention.under_way.landed(item[1].topic)
                 else:
@@ -238,6 +248,8 @@ class Publishing:
     # -- places that come late -----------------------------------------------------------------------------------------
 
     def await_places(self, items: list[Publication]) -> None:
+        for _, run, section in items:
+            self._publishers.under_way(run, section)
         retained = [run for _, run, _ in items if run.retain]
         if self._unplaced is not None:
             self._unplaced.update(retained)
@@ -248,7 +260,8 @@ class Publishing:
     def placed_late(self, source: Source, items: list[Publication], promise: Promise) -> None:
         """Publications of an earlier turn have their places, or none: those that have are offered now."""
         placed = [item for item in items if item[1].offset >= 0]
-        for _, run, _ in items:
+        for _, run, section in items:
+            self._publishers.landed(run, section)
             if run.retain:
                 self._retention.under_way.landed(run.topic)
         for _, run, section in placed:

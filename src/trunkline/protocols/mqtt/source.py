@@ -219,8 +219,11 @@ class Source:
             return [], self._store.bounds(self.tp).log_start_offset  # retention went past us, or the topic is a new one
 
     def end_offset(self) -> int:
-        """The end of what is known to be in the log: all that this broker has acknowledged is in front of it."""
-        return max(self._placed_to, self.delivered_to)
+        """The end of what is known to be in the log: all that this broker has acknowledged is in front of it.
+
+        Nothing is that waits for its place, though it may have been read already behind what others wrote.
+        """
+        return self._placed_to if self._unplaced else max(self._placed_to, self.delivered_to)
 
     async def read_at(self, offset: int, max_bytes: int) -> Message | None:
         """The publication at this offset, if it is still there."""

@@ -95,7 +95,7 @@ def test_a_refused_append_leaves_nothing_behind() -> None:
             assert bench.queue.ready == 3
             with pytest.raises(StorageFailure):
                 await ticket
-            _late(bench).faults = 0.0
+            _late(bench).heal()
             await bench.settle()
             assert (bench.queue.ready, bench.queue.ready_bytes, bench.queue.stats().published) == (0, 0, 0)
             await _put(bench, b"next")
@@ -204,7 +204,7 @@ def test_a_scheduled_message_that_is_refused_when_it_is_due_tries_again() -> Non
             await bench.advance(200)
             assert len(bench.queue.scheduled()) == 1
             assert bench.queue.ready == 0
-            _late(bench).faults = 0.0
+            _late(bench).heal()
             while bench.queue.scheduled():
                 await bench.advance(2_000)  # until the outage is over, too
             assert bodies(await bench.take(9)) == ["later"]
@@ -223,7 +223,7 @@ def test_settlements_that_are_refused_are_written_again() -> None:
             bench.turn()
             await bench.answered()
             assert bench.runtime.journal.pending
-            _late(bench).faults = 0.0
+            _late(bench).heal()
             await bench.answered()
             while bench.runtime.journal.pending:
                 committed = bench.queue.committed()
@@ -268,7 +268,7 @@ def test_everything_comes_once_and_in_the_order_of_the_log_whoever_wrote_it(limi
                     await tickets[-1].until_placed() if tickets else None
                 bench.turn()
                 consumer.acknowledge()
-            late.faults = 0.0
+            late.heal()
             while bench.queue.ready or bench.queue.unacked:
                 await bench.advance(1_000)  # a read that failed is tried again after a while
                 consumer.acknowledge()

@@ -97,6 +97,9 @@ class KeptSession(Protocol):
     def inbound(self) -> set[int]: ...
 
     @property
+    def unplaced(self) -> set[int] | None: ...
+
+    @property
     def window(self) -> Window: ...
 
     @property
@@ -244,7 +247,8 @@ class SessionJournal:
 
     def put_inbound(self, session: KeptSession) -> None:
         self._inbound.add(session.client_id)
-        value = struct.pack(f">{len(session.inbound)}H", *sorted(session.inbound))
+        placed = session.inbound if session.unplaced is None else session.inbound - session.unplaced
+        value = struct.pack(f">{len(placed)}H", *sorted(placed))
         self._state.put(b"in:" + session.client_id.encode(), value)
 
     def put_seen(self, places: Places) -> None:

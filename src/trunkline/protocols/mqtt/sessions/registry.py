@@ -256,6 +256,28 @@ class Sessions:
             if session.link is not None:
                 session.link.refuse(reason_code, text)
 
+    def under_way(self, run: Run, section: bytes) -> None:
+        """A publication was sent to a store that has not told its place yet."""
+        session, packet_id = self._exactly_once(run, section)
+        if session is not None:
+            if session.unplaced is None:
+                session.unplaced = set()
+            session.unplaced.add(packet_id)
+
+    def landed(self, run: Run, section: bytes) -> None:
+        """It has its place, or will not have one."""
+        session, packet_id = self._exactly_once(run, section)
+        if session is not None and session.unplaced is not None:
+            session.unplaced.discard(packet_id)
+            self._commons.journal.inbound_changed(session)
+            self._commons.agenda.schedule()
+
+    def _exactly_once(self, run: Run, section: bytes) -> tuple[Session | None, int]:
+        """The kept session that must not publish this twice, and its identifier for it."""
+        packet_id = traits_of(section).packet_id if run.qos == 2 else 0
+        session = self.by_client.get(run.publisher) if packet_id else None
+        return (session if session is not None and session.persistent else None), packet_id
+
     def lost(self, run: Run, section: bytes) -> None:
         """Publications could not be written. A client that is back already must not be told otherwise."""
         session = self.by_client.get(run.publisher)

@@ -8,7 +8,9 @@ depends on it is sent:
   place behind it were written, together; so after a crash it is sent again under that identifier, and never under two;
 - PUBREL is sent after it was written that PUBREC has come; so PUBLISH is not sent again to a client that may have let
   go of the identifier;
-- PUBREC is sent after the publication and its identifier are on disk; so when it comes again it is known.
+- PUBREC is sent after the publication and its identifier are on disk; so when it comes again it is known. The identifier is
+  not written before the publication has its place: a crash in between must not leave it for one that is not there. The
+  other way round does no harm, since the record of a publication has its identifier, too.
 
 `deliver` is the hot path: a run of messages of one topic, to this session, in one call.
 """
@@ -41,7 +43,7 @@ Match = tuple[Delivery, Delivery | None]
 
 class Session(Follower):
     __slots__ = ("_matches", "_resend", "client_id", "created_ms", "disconnected_ms", "dropped", "expiry_s", "groups", "in_journal",
-                 "inbound", "link", "retained", "subscriptions", "version", "waiting", "will",
+                 "inbound", "link", "retained", "subscriptions", "unplaced", "version", "waiting", "will",
                  "window")  # fmt: skip
 
     def __init__(self, commons: Commons, client_id: str, version: int, expiry_s: int) -> None:
@@ -55,6 +57,9 @@ class Session(Follower):
         self.subscriptions: dict[str, Subscription] = {}
         self.window = Window(0)
         self.inbound: set[int] = set()  # packet identifiers of QoS 2 publications from the client, until PUBREL
+        self.unplaced: set[int] | None = (
+            None  # those of them that have no place in the log yet: to be written down later
+        )
         self.retained: deque[tuple[str, Delivery, bool]] | None = None  # names yet to be sent, how, and if own ones too
         self.waiting: deque[tuple[Message, Delivery]] | None = None  # messages in no log, while the window is full
         self.groups: list[ShareGroup] = []
