@@ -165,7 +165,7 @@ class AccessControl:
     # -- topics, groups, the cluster --------------------------------------------------------------------------------
 
     def allows(self, principal: Principal, operation: Operation, kind: Kind, name: str) -> bool:
-        if self.open and kind is not Kind.TOPIC:
+        if self.open and (kind is not Kind.TOPIC or name not in _PRIVATE):
             return True
         asked = (principal, operation, kind, name)
         found = self._known.get(asked)

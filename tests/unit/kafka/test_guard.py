@@ -78,7 +78,7 @@ RULES = {
     "DescribeQuorum": Rule.OPEN,
     "AlterPartitionReassignments": Rule.OPEN,
     "ListPartitionReassignments": Rule.OPEN,
-    # There are no access rules to keep: all three answer SECURITY_DISABLED.
+    # A rule may name any topic, there or not.
     "CreateAcls": Rule.OPEN,
     "DescribeAcls": Rule.OPEN,
     "DeleteAcls": Rule.OPEN,
@@ -91,9 +91,15 @@ PRODUCER_ID, PRODUCER_EPOCH = 7, 0
 VALUES: dict[str, object] = {
     "acks": -1,
     "config_operation": 0,
+    "coordinator_keys": "group",
     "count": 3,
     "current_leader_epoch": -1,
+    "endpoint_type": 1,
     "group_id": "group",
+    "group_ids": "group",
+    "groups": "group",
+    "groups_names": "group",
+    "key": "group",
     "max_bytes": 1 << 20,
     "max_num_offsets": 1,
     "member_epoch": 0,
@@ -109,6 +115,7 @@ VALUES: dict[str, object] = {
     "session_epoch": -1,
     "timestamp": -2,
     "transactional_id": "transaction",
+    "transactional_ids": "transaction",
     "v3_and_below_transactional_id": "transaction",
     "validate_only": False,
 }

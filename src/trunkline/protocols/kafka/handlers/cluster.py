@@ -1,17 +1,16 @@
 """The broker and its cluster of one: FindCoordinator, DescribeCluster, log directories, and what a single
-embedded broker answers to requests about replication, quotas and access control."""
+embedded broker answers to requests about replication."""
 
 from __future__ import annotations
 
-from trunkline.broker import guard
+from trunkline.broker.access import AccessDenied
 from trunkline.broker.core import TOPOLOGY
-from trunkline.broker.guard import Operation
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.kafka.context import Context
 from trunkline.protocols.kafka.errors import ErrorCode, code_of
 from trunkline.protocols.kafka.handlers.api_versions import FEATURES
-from trunkline.protocols.kafka.handlers.topics import CLUSTER_OPERATIONS
+from trunkline.protocols.kafka.handlers.topics import cluster_operations
 from trunkline.protocols.kafka.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -25,13 +24,6 @@ from trunkline.protocols.kafka.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from trunkline.protocols.kafka.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from trunkline.protocols.kafka.messages.delete_acls import (
-    DeleteAclsFilterResult,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
-from trunkline.protocols.kafka.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from trunkline.protocols.kafka.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -85,13 +77,13 @@ from trunkline.protocols.kafka.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from trunkline.security.rules import CLUSTER_NAME, Kind, Operation
 
 _GROUP, _TRANSACTION = 0, 1
 _METADATA_TOPIC = "__cluster_metadata"
 _QUORUM_EPOCH = 1
 _UPGRADE_TYPES = frozenset({1, 2, 3})  # upgrade, safe downgrade, unsafe downgrade
 _DOWNGRADES = frozenset({2, 3})
-_NO_AUTHORIZER = "No Authorizer is configured."
 
 
 async def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -104,15 +96,29 @@ async def find_coordinator(context: Context, request: FindCoordinatorRequest) ->
     if context.version >= 4:
         for key in request.coordinator_keys:
             found = Coordinator(key=key, node_id=node_id, host=host, port=port)
-            if code or not key:
-                found = Coordinator(key=key, node_id=-1, port=-1, error_code=code or ErrorCode.INVALID_GROUP_ID)
+            refusal = code or _coordinator_refusal(context, request.key_type, key)
+            if refusal:
+                found = Coordinator(key=key, node_id=-1, port=-1, error_code=refusal)
             response.coordinators.append(found)
-    elif code:
+        return response
+    code = code or _coordinator_refusal(context, request.key_type, request.key)
+    if code and code is not ErrorCode.INVALID_GROUP_ID:
         response.error_code, response.error_message = code, message
         response.node_id, response.port = -1, -1
     else:
         response.node_id, response.host, response.port = node_id, host, port
     return response
+
+
+def _coordinator_refusal(context: Context, key_type: int, key: str) -> ErrorCode:
+    if not key:
+        return ErrorCode.INVALID_GROUP_ID
+    kind = Kind.GROUP if key_type == _GROUP else Kind.TRANSACTIONAL_ID
+    try:
+        context.check(Operation.DESCRIBE, kind, key)
+    except AccessDenied as denied:
+        return code_of(denied)
+    return ErrorCode.NONE
 
 
 async def describe_cluster(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
@@ -130,13 +136,16 @@ async def describe_cluster(context: Context, request: DescribeClusterRequest) ->
         brokers=[DescribeClusterBroker(broker_id=broker.settings.node_id, host=host, port=port)],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     return response
 
 
 async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     wanted = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
     response = DescribeLogDirsResponse()
+    if context.refuses(Operation.DESCRIBE, Kind.CLUSTER, CLUSTER_NAME):
+        response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return response
     for directory in await context.broker.directories():
         result = DescribeLogDirsResult(
             log_dir=directory.path, total_bytes=directory.total_bytes, usable_bytes=directory.usable_bytes
@@ -154,6 +163,7 @@ async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -
 async def alter_replica_log_dirs(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """There is one directory, in which every partition is already."""
     known = {directory.path for directory in await context.broker.directories()}
+    refused = context.refuses(Operation.ALTER, Kind.CLUSTER, CLUSTER_NAME)
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for directory in request.dirs:
         for topic in directory.topics:
@@ -162,6 +172,8 @@ async def alter_replica_log_dirs(context: Context, request: AlterReplicaLogDirsR
                 code = ErrorCode.NONE if directory.path in known else ErrorCode.LOG_DIR_NOT_FOUND
                 if not _hosts(context, topic.name, index):
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if refused:
+                    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 answer.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
@@ -175,7 +187,7 @@ async def describe_producers(context: Context, request: DescribeProducersRequest
             result = PartitionResponse(partition_index=index)
             answer.partitions.append(result)
             try:
-                guard.check(Operation.READ, topic.name)
+                context.check(Operation.READ, Kind.TOPIC, topic.name)
                 states = await context.broker.producers(TopicPartition(topic.name, index))
             except LogError as error:
                 result.error_code, result.error_message = code_of(error), str(error)
@@ -195,7 +207,7 @@ async def describe_producers(context: Context, request: DescribeProducersRequest
     return response
 
 
-# -- one broker, one replica, no authorizer ----------------------------------------------------------------------
+# -- one broker, one replica -------------------------------------------------------------------------------------
 
 
 async def describe_quorum(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
@@ -203,6 +215,9 @@ async def describe_quorum(context: Context, request: DescribeQuorumRequest) -> D
     broker = context.broker
     node_id, (host, port) = broker.settings.node_id, context.address
     response = DescribeQuorumResponse()
+    if context.refuses(Operation.DESCRIBE, Kind.CLUSTER, CLUSTER_NAME):
+        response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return response
     for topic in request.topics:
         answer = TopicData(topic_name=topic.topic_name)
         response.topics.append(answer)
@@ -229,6 +244,8 @@ async def describe_quorum(context: Context, request: DescribeQuorumRequest) -> D
 
 async def update_features(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """What this broker can do is on, and stays on: only asking for what is so already succeeds."""
+    if context.refuses(Operation.ALTER, Kind.CLUSTER, CLUSTER_NAME):
+        return UpdateFeaturesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     for update in request.feature_updates:
         objection = _feature_objection(context, update)
         if objection is not None:
@@ -265,6 +282,8 @@ async def elect_leaders(context: Context, request: ElectLeadersRequest) -> Elect
     """The one replica is the leader already."""
     response = ElectLeadersResponse()
     topics = context.broker.topics()
+    if context.refuses(Operation.ALTER, Kind.CLUSTER, CLUSTER_NAME):
+        return ElectLeadersResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.topic_partitions is None:
         return response
     for topic in request.topic_partitions:
@@ -286,6 +305,8 @@ async def elect_leaders(context: Context, request: ElectLeadersRequest) -> Elect
 async def list_partition_reassignments(
     context: Context, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
+    if context.refuses(Operation.DESCRIBE, Kind.CLUSTER, CLUSTER_NAME):
+        return ListPartitionReassignmentsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return ListPartitionReassignmentsResponse()
 
 
@@ -293,6 +314,9 @@ async def alter_partition_reassignments(
     context: Context, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     response = AlterPartitionReassignmentsResponse()
+    if context.refuses(Operation.ALTER, Kind.CLUSTER, CLUSTER_NAME):
+        response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return response
     for topic in request.topics:
         answer = ReassignableTopicResponse(name=topic.name)
         response.responses.append(answer)
@@ -324,18 +348,6 @@ def _reassignment(context: Context, topic: str, part: ReassignablePartition) -> 
 async def describe_client_quotas(
     context: Context, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
+    if context.refuses(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER, CLUSTER_NAME):
+        return DescribeClientQuotasResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, entries=None)
     return DescribeClientQuotasResponse(entries=[])
-
-
-async def describe_acls(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
-
-
-async def create_acls(context: Context, request: CreateAclsRequest) -> CreateAclsResponse:
-    refusal = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
-    return CreateAclsResponse(results=[refusal for _ in request.creations])
-
-
-async def delete_acls(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    refusal = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
-    return DeleteAclsResponse(filter_results=[refusal for _ in request.filters])

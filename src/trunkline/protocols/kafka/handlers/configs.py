@@ -6,10 +6,9 @@ from its configuration file, environment and flags, and are shown read-only unde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from trunkline.broker import guard
-from trunkline.broker.guard import Operation
 from trunkline.cursors.stream import GroupError
 from trunkline.log.config import SETTINGS, Setting, TopicConfig, words_of
 from trunkline.log.errors import InvalidConfig, LogError, UnknownTopicOrPartition
@@ -42,6 +41,7 @@ from trunkline.protocols.kafka.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from trunkline.security.rules import CLUSTER_NAME, Kind, Operation
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 _LISTED = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
@@ -119,8 +119,8 @@ async def describe_configs(context: Context, request: DescribeConfigsRequest) ->
 async def _entries(
     context: Context, resource: DescribeConfigsResource, *, synonyms: bool
 ) -> list[DescribeConfigsResourceResult]:
+    _check_resource(context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
     if resource.resource_type == TOPIC:
-        guard.check(Operation.DESCRIBE, resource.resource_name)
         config = _topic(context, resource.resource_name).config
         return [_topic_entry(config, setting, synonyms=synonyms) for setting in SETTINGS.values()]
     if resource.resource_type == BROKER:
@@ -134,6 +134,16 @@ async def _entries(
     if resource.resource_type == CLIENT_METRICS:
         return []  # nothing is measured in clients
     raise RefusedError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings")
+
+
+def _check_resource(context: Context, operation: Operation, resource_type: int, name: str) -> None:
+    """Raise AccessDenied unless the client may do this to the settings; those of brokers are the cluster's."""
+    if resource_type == TOPIC:
+        context.check(operation, Kind.TOPIC, name)
+    elif resource_type == GROUP:
+        context.check(operation, Kind.GROUP, name)
+    else:
+        context.check_cluster(operation)
 
 
 def _topic_entry(config: TopicConfig, setting: Setting, *, synonyms: bool) -> DescribeConfigsResourceResult:
@@ -249,7 +259,8 @@ def _alterable(context: Context, resource_type: int, name: str) -> TopicInfo:
         )
     if resource_type != TOPIC:
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
-    guard.check(Operation.CONFIGURE, name)
+    guard.check(guard.Operation.CONFIGURE, name)
+    _check_resource(context, Operation.ALTER_CONFIGS, resource_type, name)
     return _topic(context, name)
 
 
@@ -266,9 +277,12 @@ async def alter_configs(context: Context, request: full.AlterConfigsRequest) -> 
                 if setting.value is None:
                     raise InvalidConfig(f"{setting.name} has no value; leave it out to return to the default")
                 overrides[setting.name] = setting.value
+            if resource.resource_type != TOPIC:
+                _check_resource(context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
             if resource.resource_type == GROUP:
                 name, groups = resource.resource_name, context.broker.groups
                 await groups.configure(name, overrides, validate_only=request.validate_only)
+                _note(context, f"group {name}", overrides, validate_only=request.validate_only)
                 continue
             info = _alterable(context, resource.resource_type, resource.resource_name)
             await _apply(context, info, overrides, validate_only=request.validate_only)
@@ -299,8 +313,11 @@ async def _edit_resource(context: Context, resource: incremental.AlterConfigsRes
         if setting.name in seen:
             raise RefusedError(ErrorCode.INVALID_REQUEST, f"{setting.name} is named more than once")
         seen.add(setting.name)
+    if resource.resource_type != TOPIC:
+        _check_resource(context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
     if resource.resource_type == GROUP:
         await edit_group(context, resource.resource_name, resource.configs, validate_only=validate_only)
+        _note(context, f"group {resource.resource_name}", seen, validate_only=validate_only)
     elif resource.resource_type == BROKER_LOGGER:
         edit_loggers(context, resource.resource_name, resource.configs, validate_only=validate_only)
     elif resource.resource_type == BROKER and all(map(_changes_nothing, resource.configs)):
@@ -344,10 +361,21 @@ async def _apply(context: Context, info: TopicInfo, overrides: dict[str, str], *
     TopicConfig(overrides)  # raises InvalidConfig for what the log would not take
     if not validate_only:
         await context.broker.configure_topic(info.name, overrides)
+    before = info.config.overrides
+    changed = {name for name in {*before, *overrides} if before.get(name) != overrides.get(name)}
+    _note(context, f"topic {info.name}", changed, validate_only=validate_only)
+
+
+def _note(context: Context, target: str, names: Iterable[str], *, validate_only: bool) -> None:
+    changed = sorted(names)
+    if changed and not validate_only:
+        context.changed(target, f"settings: {', '.join(changed)}")
 
 
 async def list_config_resources(context: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     response = ListConfigResourcesResponse()
+    if context.refuses(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER, CLUSTER_NAME):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = set(request.resource_types) or _LISTED
     if context.version == 0:
         return response  # version 0 lists client-metrics resources only, and there are none
@@ -358,11 +386,10 @@ async def list_config_resources(context: Context, request: ListConfigResourcesRe
             ConfigResource(resource_name=name, resource_type=GROUP) for name in context.broker.groups.settings.groups()
         ]
     if TOPIC in wanted:
-        private = guard.refused(Operation.DESCRIBE)
         response.config_resources += [
             ConfigResource(resource_name=name, resource_type=TOPIC)
             for name in context.broker.topics()
-            if name not in private
+            if context.allows(Operation.DESCRIBE, Kind.TOPIC, name)
         ]
     response.config_resources += [
         ConfigResource(resource_name=str(context.broker.settings.node_id), resource_type=resource_type)

@@ -15,8 +15,6 @@ from collections.abc import Collection
 from functools import partial
 from uuid import UUID
 
-from trunkline.broker import guard
-from trunkline.broker.guard import Operation
 from trunkline.log.errors import LogError
 from trunkline.log.store import Slice, TopicPartition
 from trunkline.protocols.kafka.context import Context
@@ -29,6 +27,7 @@ from trunkline.protocols.kafka.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from trunkline.security.rules import Kind, Operation
 
 _LEADER_EPOCH = 0
 _LEAST_BYTES = 64 * 1024  # what a fetch may still read when unsent responses have used up their limit
@@ -57,7 +56,6 @@ class _Reading:
         self._context = context
         self._store = context.broker.store
         self._plan = plan
-        self._private = guard.refused(Operation.READ)
         self._committed = request.isolation_level == 1
         self._min_bytes = request.min_bytes
         asked = request.max_bytes if context.version >= 3 else 2**31 - 1
@@ -114,7 +112,7 @@ class _Reading:
         tp = self._names[key]
         if tp is None:
             return self._refused(data, ErrorCode.UNKNOWN_TOPIC_ID)
-        if tp.topic in self._private:
+        if self._context.refuses(Operation.READ, Kind.TOPIC, tp.topic):
             return self._refused(data, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if part.current_leader_epoch > _LEADER_EPOCH:
             return self._refused(data, ErrorCode.UNKNOWN_LEADER_EPOCH)

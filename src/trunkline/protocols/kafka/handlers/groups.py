@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from trunkline.broker import guard
-from trunkline.broker.guard import Operation
 from trunkline.cursors.stream import (
     ClassicDescription,
     ConsumerDescription,
@@ -69,8 +67,8 @@ from trunkline.protocols.kafka.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from trunkline.protocols.kafka.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from trunkline.security.rules import CLUSTER_NAME, Kind, Operation
 
-GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 _NO_ID = UUID(int=0)
 _BY_ID_VERSION = 10  # OffsetCommit and OffsetFetch name topics by id from here on
 
@@ -85,6 +83,7 @@ def _code(name: GroupErrorName | None) -> ErrorCode:
 async def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
     timeout_ms = request.rebalance_timeout_ms if context.version >= 1 else request.session_timeout_ms
     try:
+        context.check(Operation.READ, Kind.GROUP, request.group_id)
         joined = await context.broker.groups.join(
             request.group_id,
             session_timeout_ms=request.session_timeout_ms,
@@ -125,6 +124,7 @@ async def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupRe
 
 async def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
     try:
+        context.check(Operation.READ, Kind.GROUP, request.group_id)
         synced = await context.broker.groups.sync(
             request.group_id,
             generation=request.generation_id,
@@ -143,6 +143,7 @@ async def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupRe
 
 async def heartbeat(context: Context, request: ClassicHeartbeatRequest) -> ClassicHeartbeatResponse:
     try:
+        context.check(Operation.READ, Kind.GROUP, request.group_id)
         context.broker.groups.heartbeat(
             request.group_id,
             generation=request.generation_id,
@@ -161,6 +162,7 @@ async def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGrou
             LeavingMember(member.member_id, member.group_instance_id, member.reason or "") for member in request.members
         ]
     try:
+        context.check(Operation.READ, Kind.GROUP, request.group_id)
         left = context.broker.groups.leave(request.group_id, leaving)
     except (GroupError, LogError) as error:
         return LeaveGroupResponse(error_code=code_of(error))
@@ -187,8 +189,9 @@ async def consumer_group_heartbeat(
     owned = request.topic_partitions
     names = request.subscribed_topic_names
     try:
+        context.check(Operation.READ, Kind.GROUP, request.group_id)
         for name in names or ():
-            guard.check(Operation.READ, name)
+            context.check(Operation.DESCRIBE, Kind.TOPIC, name)
         result = await context.broker.groups.consumer_heartbeat(
             HeartbeatRequest(
                 group_id=request.group_id,
@@ -231,9 +234,11 @@ async def consumer_group_describe(
         group = cgd.DescribedGroup(group_id=group_id)
         response.groups.append(group)
         try:
+            context.check(Operation.DESCRIBE, Kind.GROUP, group_id)
             found = context.broker.groups.describe(group_id)
             if not isinstance(found, ConsumerDescription):
                 raise GroupError(GroupErrorName.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+            _check_topics(context, found)
         except (GroupError, LogError) as error:
             group.error_code, group.error_message = code_of(error), str(error)
             continue
@@ -241,7 +246,7 @@ async def consumer_group_describe(
         group.group_epoch, group.assignment_epoch = found.group_epoch, found.assignment_epoch
         group.assignor_name = found.assignor
         if request.include_authorized_operations:
-            group.authorized_operations = GROUP_OPERATIONS
+            group.authorized_operations = context.allowed_operations(Kind.GROUP, group_id)
         group.members = [
             cgd.Member(
                 member_id=member.member_id,
@@ -259,6 +264,16 @@ async def consumer_group_describe(
             for member in found.members
         ]
     return response
+
+
+def _check_topics(context: Context, found: ConsumerDescription) -> None:
+    """Who describes a group learns of its topics."""
+    for member in found.members:
+        topics = (
+            context.broker.topic_by_id(topic_id) for topic_id, _ in {*member.assignment, *member.target_assignment}
+        )
+        for name in {*member.subscribed_topic_names, *(info.name for info in topics if info is not None)}:
+            context.check(Operation.DESCRIBE, Kind.TOPIC, name)
 
 
 def _assignment(context: Context, partitions: Iterable[tuple[UUID, int]]) -> cgd.Assignment:
@@ -282,9 +297,10 @@ async def describe_groups(context: Context, request: DescribeGroupsRequest) -> D
     for group_id in request.groups:
         group = DescribedGroup(group_id=group_id)
         response.groups.append(group)
-        if request.include_authorized_operations:
-            group.authorized_operations = GROUP_OPERATIONS
         try:
+            context.check(Operation.DESCRIBE, Kind.GROUP, group_id)
+            if request.include_authorized_operations:
+                group.authorized_operations = context.allowed_operations(Kind.GROUP, group_id)
             found = context.broker.groups.describe(group_id)
             if not isinstance(found, ClassicDescription):
                 raise GroupError(GroupErrorName.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
@@ -313,6 +329,7 @@ async def describe_groups(context: Context, request: DescribeGroupsRequest) -> D
 
 
 async def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    sees_all = context.allows(Operation.DESCRIBE, Kind.CLUSTER, CLUSTER_NAME)
     return ListGroupsResponse(
         groups=[
             ListedGroup(
@@ -322,6 +339,7 @@ async def list_groups(context: Context, request: ListGroupsRequest) -> ListGroup
                 group_type=found.type,
             )
             for found in context.broker.groups.list_groups(request.states_filter, request.types_filter)
+            if sees_all or context.allows(Operation.DESCRIBE, Kind.GROUP, found.group_id)
         ]
     )
 
@@ -332,7 +350,9 @@ async def delete_groups(context: Context, request: DeleteGroupsRequest) -> Delet
         result = DeletableGroupResult(group_id=group_id)
         response.results.append(result)
         try:
+            context.check(Operation.DELETE, Kind.GROUP, group_id)
             await context.broker.groups.delete_group(group_id)
+            context.changed(f"group {group_id}", "deleted")
         except (GroupError, LogError) as error:
             result.error_code = code_of(error)
     return response
@@ -351,6 +371,7 @@ def _names(context: Context, topics: Sequence[OffsetCommitRequestTopic | OffsetF
 
 async def offset_commit(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
     names = _names(context, request.topics)
+    hidden = {name for name in names if name is not None and context.refuses(Operation.READ, Kind.TOPIC, name)}
     entries = [
         OffsetEntry(
             name,
@@ -360,20 +381,22 @@ async def offset_commit(context: Context, request: OffsetCommitRequest) -> Offse
             part.committed_metadata or "",
         )
         for name, topic in zip(names, request.topics, strict=True)
-        if name is not None
+        if name is not None and name not in hidden
         for part in topic.partitions
     ]
     failure = ErrorCode.NONE
     codes: dict[TopicPartition, ErrorCode] = {}
     try:
-        results = await context.broker.groups.commit(
-            request.group_id,
-            request.member_id,
-            request.generation_id_or_member_epoch if context.version >= 1 else -1,
-            request.group_instance_id,
-            entries,
-        )
-        codes = {tp: _code(name) for tp, name in results.items()}
+        context.check(Operation.READ, Kind.GROUP, request.group_id)
+        if entries or not hidden:
+            results = await context.broker.groups.commit(
+                request.group_id,
+                request.member_id,
+                request.generation_id_or_member_epoch if context.version >= 1 else -1,
+                request.group_instance_id,
+                entries,
+            )
+            codes = {tp: _code(name) for tp, name in results.items()}
     except (GroupError, LogError) as error:
         failure = code_of(error)
     return OffsetCommitResponse(
@@ -384,9 +407,7 @@ async def offset_commit(context: Context, request: OffsetCommitRequest) -> Offse
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=part.partition_index,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_ID
-                        if name is None
-                        else failure or codes.get(TopicPartition(name, part.partition_index), ErrorCode.NONE),
+                        error_code=_commit_code(name, part.partition_index, failure, hidden, codes),
                     )
                     for part in topic.partitions
                 ],
@@ -394,6 +415,18 @@ async def offset_commit(context: Context, request: OffsetCommitRequest) -> Offse
             for name, topic in zip(names, request.topics, strict=True)
         ]
     )
+
+
+def _commit_code(
+    name: str | None, partition: int, failure: ErrorCode, hidden: set[str], codes: dict[TopicPartition, ErrorCode]
+) -> ErrorCode:
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if name in hidden and failure is not ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if failure:
+        return failure
+    return codes.get(TopicPartition(name, partition), ErrorCode.NONE)
 
 
 async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -432,15 +465,19 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
 def _fetch_group(context: Context, asked: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
     response = OffsetFetchResponseGroup(group_id=asked.group_id)
     names = None if asked.topics is None else _names(context, asked.topics)
+    hidden = {
+        name for name in names or () if name is not None and context.refuses(Operation.DESCRIBE, Kind.TOPIC, name)
+    }
     wanted: list[TopicPartition] | None = None
     if asked.topics is not None and names is not None:
         wanted = [
             TopicPartition(name, index)
             for name, topic in zip(names, asked.topics, strict=True)
-            if name is not None
+            if name is not None and name not in hidden
             for index in topic.partition_indexes
         ]
     try:
+        context.check(Operation.DESCRIBE, Kind.GROUP, asked.group_id)
         found = context.broker.groups.fetch(
             asked.group_id,
             wanted,
@@ -459,9 +496,13 @@ def _fetch_group(context: Context, asked: OffsetFetchRequestGroup, *, require_st
                     topic_id=topic.topic_id,
                     partitions=[
                         OffsetFetchResponsePartitions(
-                            partition_index=index, committed_offset=-1, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+                            partition_index=index,
+                            committed_offset=-1,
+                            error_code=ErrorCode.UNKNOWN_TOPIC_ID
+                            if name is None
+                            else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                         )
-                        if name is None
+                        if name is None or name in hidden
                         else _fetched(index, found[TopicPartition(name, index)])
                         for index in topic.partition_indexes
                     ],
@@ -470,6 +511,8 @@ def _fetch_group(context: Context, asked: OffsetFetchRequestGroup, *, require_st
         return response
     topics: dict[str, OffsetFetchResponseTopics] = {}
     for tp, offset in found.items():
+        if not context.allows(Operation.DESCRIBE, Kind.TOPIC, tp.topic):
+            continue
         answer = topics.get(tp.topic)
         if answer is None:
             info = context.broker.topic(tp.topic)
@@ -492,11 +535,18 @@ def _fetched(partition: int, found: FetchedOffset) -> OffsetFetchResponsePartiti
 
 
 async def offset_delete(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    hidden = {topic.name for topic in request.topics if context.refuses(Operation.READ, Kind.TOPIC, topic.name)}
     partitions = [
-        TopicPartition(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
+        TopicPartition(topic.name, part.partition_index)
+        for topic in request.topics
+        if topic.name not in hidden
+        for part in topic.partitions
     ]
     try:
-        results = await context.broker.groups.delete_offsets(request.group_id, partitions)
+        context.check(Operation.DELETE, Kind.GROUP, request.group_id)
+        results = {}
+        if partitions or not hidden:
+            results = await context.broker.groups.delete_offsets(request.group_id, partitions)
     except (GroupError, LogError) as error:
         return OffsetDeleteResponse(error_code=code_of(error))
     return OffsetDeleteResponse(
@@ -506,7 +556,9 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
                 partitions=[
                     OffsetDeleteResponsePartition(
                         partition_index=part.partition_index,
-                        error_code=_code(results.get(TopicPartition(topic.name, part.partition_index))),
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                        if topic.name in hidden
+                        else _code(results.get(TopicPartition(topic.name, part.partition_index))),
                     )
                     for part in topic.partitions
                 ],

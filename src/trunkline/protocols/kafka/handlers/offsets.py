@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from trunkline.broker import guard
-from trunkline.broker.guard import Operation
 from trunkline.log.errors import LogError
 from trunkline.log.store import OffsetAndTimestamp, TopicPartition
 from trunkline.protocols.kafka.context import Context
@@ -27,6 +26,7 @@ from trunkline.protocols.kafka.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from trunkline.security.rules import Kind, Operation
 
 LATEST = -1
 EARLIEST = -2
@@ -49,7 +49,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
                 result.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
                 continue
             try:
-                guard.check(Operation.DESCRIBE, topic.name)
+                context.check(Operation.DESCRIBE, Kind.TOPIC, topic.name)
                 found = await _find(context, tp, part.timestamp, committed=request.isolation_level == 1)
             except LogError as error:
                 result.error_code = code_of(error)
@@ -105,7 +105,10 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
             answer.partitions.append(result)
             tp = TopicPartition(topic.name, part.partition_index)
             try:
+                guard.check(guard.Operation.TRIM, topic.name)
+                context.check(Operation.DELETE, Kind.TOPIC, topic.name)
                 result.low_watermark = await context.broker.trim(tp, part.offset)
+                context.changed(f"topic {topic.name}", f"records of partition {part.partition_index} deleted")
             except LogError as error:
                 result.error_code = code_of(error)
     return response
@@ -123,7 +126,7 @@ async def offset_for_leader_epoch(
             result = EpochEndOffset(partition=part.partition, leader_epoch=-1, end_offset=-1)
             answer.partitions.append(result)
             try:
-                guard.check(Operation.DESCRIBE, topic.topic)
+                context.check(Operation.DESCRIBE, Kind.TOPIC, topic.topic)
                 bounds = context.broker.bounds(TopicPartition(topic.topic, part.partition))
             except LogError as error:
                 result.error_code = code_of(error)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 
 from trunkline.broker import guard
-from trunkline.broker.guard import Operation, TopicForbidden
+from trunkline.broker.guard import TopicForbidden
 from trunkline.broker.transactions.errors import TransactionError
 from trunkline.log.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, parse_header
 from trunkline.log.errors import (
@@ -36,6 +36,7 @@ from trunkline.protocols.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from trunkline.security.rules import Kind, Operation
 
 Refusals = dict[TopicPartition, TransactionError]
 
@@ -49,18 +50,30 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
     durability = _DURABILITY.get(request.acks)
     response = ProduceResponse()
     waiting: list[tuple[PartitionProduceResponse, Ticket]] = []
-    reserved = guard.refused(Operation.WRITE)
+    reserved = guard.refused(guard.Operation.WRITE)
     refused: Refusals = {}
     transactional_id = request.transactional_id
-    if transactional_id is not None and durability is not None and context.version >= _IMPLICIT_TRANSACTION_VERSION:
+    denied = transactional_id is not None and context.refuses(Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id)
+    if (
+        transactional_id is not None
+        and not denied
+        and durability is not None
+        and context.version >= _IMPLICIT_TRANSACTION_VERSION
+    ):
         refused = await _join_transaction(context, request, transactional_id)
     for topic in request.topic_data:
         answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
         response.responses.append(answer)
         name = _topic_name(context, topic)
+        may_write = name is None or name in reserved or not context.refuses(Operation.WRITE, Kind.TOPIC, name)
         for part in topic.partition_data:
             result = PartitionProduceResponse(index=part.index)
             answer.partition_responses.append(result)
+            if denied:
+                _refuse(
+                    result, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed."
+                )
+                continue
             if durability is None:
                 _refuse(result, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be 0, 1 or -1, not {request.acks}")
                 continue
@@ -68,7 +81,10 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
                 _refuse(result, ErrorCode.UNKNOWN_TOPIC_ID, str(UnknownTopicId(str(topic.topic_id))))
                 continue
             if name in reserved:
-                _fail(result, TopicForbidden(Operation.WRITE, name))
+                _fail(result, TopicForbidden(guard.Operation.WRITE, name))
+                continue
+            if not may_write:
+                _refuse(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to access topics: [{name}]")
                 continue
             tp = TopicPartition(name, part.index)
             try:
@@ -98,12 +114,13 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
 async def _join_transaction(context: Context, request: ProduceRequest, transactional_id: str) -> Refusals:
     """Add the partitions to the transaction that its batches name; returns those that it does not take."""
     joining: dict[tuple[int, int], list[TopicPartition]] = {}
+    reserved = guard.refused(guard.Operation.WRITE)
     for topic in request.topic_data:
         name = _topic_name(context, topic)
         for part in topic.partition_data:
             if part.records is not None:
                 part.records = memoryview(bytes(part.records))  # this waits, and the request's buffer is used again
-            if name is None or name in guard.refused(Operation.WRITE):
+            if name is None or name in reserved or not context.allows(Operation.WRITE, Kind.TOPIC, name):
                 continue
             try:
                 header = parse_header(_batch(context, request, part))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from uuid import UUID
 
 from trunkline.broker import guard
-from trunkline.broker.guard import Operation
+from trunkline.broker.access import AccessDenied
 from trunkline.log.config import TopicConfig
 from trunkline.log.errors import (
     InvalidConfig,
@@ -16,7 +17,7 @@ from trunkline.log.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from trunkline.log.names import check_topic_name
+from trunkline.log.names import RESERVED_TOPICS, check_topic_name
 from trunkline.log.store import TopicInfo
 from trunkline.protocols.kafka.context import Context
 from trunkline.protocols.kafka.errors import ErrorCode, RefusedError, code_of
@@ -54,13 +55,12 @@ from trunkline.protocols.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from trunkline.security.rules import CLUSTER_NAME, Kind, Operation
 
 _NO_ID = UUID(int=0)
 _MAX_DESCRIBED_PARTITIONS = 2000  # Kafka's max.request.partition.size.limit
-# Bit n stands for Kafka's AclOperation n; without an authorizer everything that applies is allowed.
-TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-RESERVED_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 8, 10))  # read, describe, describe configs
-CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+# What can be done to the broker's own topics, whoever asks.
+_LOOKING = sum(1 << each for each in (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS))
 
 
 async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
@@ -72,16 +72,20 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         controller_id=broker.settings.node_id,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     if request.topics is None or (context.version == 0 and not request.topics):
-        private = guard.refused(Operation.DESCRIBE)
-        response.topics = [_described(context, info) for name, info in broker.topics().items() if name not in private]
+        response.topics = [
+            _described(context, info)
+            for name, info in broker.topics().items()
+            if context.allows(Operation.DESCRIBE, Kind.TOPIC, name)
+        ]
     else:
         create = request.allow_auto_topic_creation or context.version < 4
         response.topics = [await _asked(context, topic, create=create) for topic in request.topics]
     if request.include_topic_authorized_operations:
         for topic in response.topics:
-            topic.topic_authorized_operations = _operations(topic.is_internal)
+            if topic.name is not None:
+                topic.topic_authorized_operations = _operations(context, topic.name, internal=topic.is_internal)
     return response
 
 
@@ -95,23 +99,34 @@ async def _asked(context: Context, topic: MetadataRequestTopic, *, create: bool)
             info = broker.topic_by_id(topic.topic_id)
             if info is None:
                 raise UnknownTopicId(str(topic.topic_id))
-            guard.check(Operation.DESCRIBE, info.name)
+            context.check(Operation.DESCRIBE, Kind.TOPIC, info.name)
             return _described(context, info)
-        guard.check(Operation.DESCRIBE, name)
+        context.check(Operation.DESCRIBE, Kind.TOPIC, name)
         info = broker.topic(name)
         if info is None:
             if not create:
                 check_topic_name(name)
                 raise UnknownTopicOrPartition(name)
+            if context.broker.settings.auto_create_topics:
+                context.check(Operation.CREATE, Kind.TOPIC, name)
             info = await context.broker.ensure_topic(name)
+            context.changed(f"topic {name}", "created, since it was named")
         return _described(context, info)
     except LogError as error:
         shown = name if name is not None or context.version >= 12 else ""
         return MetadataResponseTopic(error_code=code_of(error), name=shown, topic_id=topic.topic_id)
 
 
-def _operations(internal: bool) -> int:
-    return RESERVED_TOPIC_OPERATIONS if internal else TOPIC_OPERATIONS
+def _operations(context: Context, topic: str, *, internal: bool) -> int:
+    allowed = context.allowed_operations(Kind.TOPIC, topic)
+    return allowed & _LOOKING if internal else allowed
+
+
+def cluster_operations(context: Context) -> int:
+    """What the client may do in the cluster; nothing to who may not even look at it."""
+    if not context.allows(Operation.DESCRIBE, Kind.CLUSTER, CLUSTER_NAME):
+        return 0
+    return context.allowed_operations(Kind.CLUSTER, CLUSTER_NAME)
 
 
 def _described(context: Context, info: TopicInfo) -> MetadataResponseTopic:
@@ -135,8 +150,8 @@ async def describe_topic_partitions(
     """Topics in the order of their names, at most so many partitions at once; the cursor says where to go on."""
     broker = context.broker
     node = [context.broker.settings.node_id]
-    private = guard.refused(Operation.DESCRIBE)
-    names = sorted({topic.name for topic in request.topics} or broker.topics().keys() - private)
+    visible = partial(context.allows, Operation.DESCRIBE, Kind.TOPIC)
+    names = sorted({topic.name for topic in request.topics} or filter(visible, broker.topics()))
     first_partition = 0
     if request.cursor is not None:
         cursor = request.cursor
@@ -147,17 +162,16 @@ async def describe_topic_partitions(
     for name in names:
         info = broker.topic(name)
         answer = DescribeTopicPartitionsResponseTopic(name=name)
-        if info is None or name in private:
-            answer.error_code = (
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in private else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+        hidden = context.refuses(Operation.DESCRIBE, Kind.TOPIC, name)
+        if info is None or hidden:
+            answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if hidden else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             response.topics.append(answer)
             continue
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         answer.topic_id, answer.is_internal = info.id, info.internal
-        answer.topic_authorized_operations = _operations(info.internal)
+        answer.topic_authorized_operations = _operations(context, info.name, internal=info.internal)
         last = min(info.partitions, first_partition + left)
         for index in range(first_partition, last):
             answer.partitions.append(
@@ -205,7 +219,8 @@ async def _create(
 ) -> None:
     broker = context.broker
     check_topic_name(topic.name)
-    guard.check(Operation.CREATE, topic.name)
+    guard.check(guard.Operation.CREATE, topic.name)
+    context.check(Operation.CREATE, Kind.TOPIC, topic.name)
     partitions = _checked_partitions(context, topic)
     overrides: dict[str, str] = {}
     for setting in topic.configs:
@@ -219,6 +234,10 @@ async def _create(
     else:
         info = await broker.create_topic(topic.name, partitions, overrides)
         result.topic_id, config = info.id, info.config
+        context.changed(f"topic {topic.name}", f"created with {partitions} partitions")
+    if not context.allows(Operation.DESCRIBE_CONFIGS, Kind.TOPIC, topic.name):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return
     result.num_partitions, result.replication_factor = partitions, 1
     result.configs = [
         CreatableTopicConfigs(name=name, value=value, config_source=configs.source_of(config, name))
@@ -269,11 +288,18 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
                 if info is None:
                     raise UnknownTopicId(f"no topic has the id {topic_id}")
             else:
+                if name not in RESERVED_TOPICS:
+                    context.check(Operation.DELETE, Kind.TOPIC, name)
                 info = broker.topic(name)
                 if info is None:
                     raise UnknownTopicOrPartition("This server does not host this topic-partition.")
+            if name is None and not context.allows(Operation.DESCRIBE, Kind.TOPIC, info.name):
+                raise AccessDenied(f"no topic with the id {topic_id} is yours to delete")
             result.name, result.topic_id = info.name, info.id
+            guard.check(guard.Operation.DELETE, info.name)
+            context.check(Operation.DELETE, Kind.TOPIC, info.name)
             await context.broker.delete_topic(info.name)
+            context.changed(f"topic {info.name}", "deleted")
         except LogError as error:
             result.error_code, result.error_message = code_of(error), str(error)
     return response
@@ -296,6 +322,8 @@ async def create_partitions(context: Context, request: CreatePartitionsRequest) 
 
 async def _grow(context: Context, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
     broker = context.broker
+    if topic.name not in RESERVED_TOPICS:
+        context.check(Operation.ALTER, Kind.TOPIC, topic.name)
     info = broker.topic(topic.name)
     if info is None:
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")
@@ -318,3 +346,4 @@ async def _grow(context: Context, topic: CreatePartitionsTopic, *, validate_only
         )
     if not validate_only:
         await broker.grow_topic(topic.name, topic.count)
+        context.changed(f"topic {topic.name}", f"has {topic.count} partitions, {info.partitions} before")

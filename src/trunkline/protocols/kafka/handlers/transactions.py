@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from trunkline.broker import guard
-from trunkline.broker.guard import Operation
+from trunkline.broker.access import AccessDenied
 from trunkline.broker.transactions.errors import TransactionError, TransactionErrorName
 from trunkline.broker.transactions.listing import TransactionListing
 from trunkline.broker.transactions.state import STATUS_BY_LABEL
@@ -53,6 +53,7 @@ from trunkline.protocols.kafka.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from trunkline.security.rules import CLUSTER_NAME, Kind, Operation
 
 _OFFSETS = TopicPartition("__consumer_offsets", 0)
 _BUMPING_END_VERSION = 5  # from here on EndTxn gives the producer its next epoch (KIP-890)
@@ -64,6 +65,7 @@ async def init_producer_id(context: Context, request: InitProducerIdRequest) -> 
     if request.transactional_id == "":
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     try:
+        _check_producer(context, request.transactional_id)
         identity = await context.broker.transactions.init_producer_id(
             request.transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
         )
@@ -71,6 +73,16 @@ async def init_producer_id(context: Context, request: InitProducerIdRequest) -> 
         code = _era(context, code_of(error), fenced_from=4)
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
+
+
+def _check_producer(context: Context, transactional_id: str | None) -> None:
+    """Who may write anywhere may be idempotent there, as in Kafka."""
+    if transactional_id is not None:
+        context.check(Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id)
+    elif not context.allows(Operation.IDEMPOTENT_WRITE, Kind.CLUSTER, CLUSTER_NAME) and not (
+        context.broker.access.allows_anywhere(context.principal, Operation.WRITE, Kind.TOPIC)
+    ):
+        context.check_cluster(Operation.IDEMPOTENT_WRITE)
 
 
 def _era(context: Context, code: ErrorCode, *, fenced_from: int) -> ErrorCode:
@@ -91,6 +103,10 @@ async def add_partitions_to_txn(context: Context, request: AddPartitionsToTxnReq
         )
         response.results_by_topic_v3_and_below = await _add(context, only)
         return response
+    try:
+        context.check_cluster(Operation.CLUSTER_ACTION)  # these versions are between brokers
+    except AccessDenied as denied:
+        return AddPartitionsToTxnResponse(error_code=code_of(denied))
     for transaction in request.transactions:
         response.results_by_transaction.append(
             AddPartitionsToTxnResult(
@@ -104,10 +120,18 @@ async def _add(context: Context, transaction: AddPartitionsToTxnTransaction) -> 
     transactions = context.broker.transactions
     partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
-    reserved = guard.refused(Operation.WRITE)
-    if any(topic.name in reserved for topic in transaction.topics):
+    if context.refuses(Operation.WRITE, Kind.TRANSACTIONAL_ID, transaction.transactional_id):
+        codes = dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return [_topic_result(topic, codes) for topic in transaction.topics]
+    reserved = guard.refused(guard.Operation.WRITE)
+    refused = {
+        topic.name
+        for topic in transaction.topics
+        if topic.name in reserved or context.refuses(Operation.WRITE, Kind.TOPIC, topic.name)
+    }
+    if refused:
         codes = {
-            tp: ErrorCode.TOPIC_AUTHORIZATION_FAILED if tp.topic in reserved else ErrorCode.OPERATION_NOT_ATTEMPTED
+            tp: ErrorCode.TOPIC_AUTHORIZATION_FAILED if tp.topic in refused else ErrorCode.OPERATION_NOT_ATTEMPTED
             for tp in partitions
         }
         return [_topic_result(topic, codes) for topic in transaction.topics]
@@ -146,6 +170,8 @@ def _topic_result(
 
 async def add_offsets_to_txn(context: Context, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     try:
+        context.check(Operation.WRITE, Kind.TRANSACTIONAL_ID, request.transactional_id)
+        context.check(Operation.READ, Kind.GROUP, request.group_id)
         await context.broker.transactions.add_offsets(
             request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
         )
@@ -155,6 +181,7 @@ async def add_offsets_to_txn(context: Context, request: AddOffsetsToTxnRequest) 
 
 
 async def txn_offset_commit(context: Context, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    hidden = {topic.name for topic in request.topics if context.refuses(Operation.READ, Kind.TOPIC, topic.name)}
     entries = [
         OffsetEntry(
             topic.name,
@@ -164,22 +191,30 @@ async def txn_offset_commit(context: Context, request: TxnOffsetCommitRequest) -
             part.committed_metadata or "",
         )
         for topic in request.topics
+        if topic.name not in hidden
         for part in topic.partitions
     ]
     codes: dict[tuple[str, int], ErrorCode] = {}
     failure = ErrorCode.NONE
     try:
-        await _join_transaction(context, request)
-        results = await context.broker.groups.txn_commit(
-            request.group_id,
-            request.producer_id,
-            request.producer_epoch,
-            entries,
-            member_id=request.member_id,
-            generation_or_epoch=request.generation_id,
-            group_instance_id=request.group_instance_id,
-        )
-        codes = {(tp.topic, tp.partition): ErrorCode[name.value] for tp, name in results.items() if name is not None}
+        context.check(Operation.WRITE, Kind.TRANSACTIONAL_ID, request.transactional_id)
+        context.check(Operation.READ, Kind.GROUP, request.group_id)
+        if entries or not hidden:
+            await _join_transaction(context, request)
+            results = await context.broker.groups.txn_commit(
+                request.group_id,
+                request.producer_id,
+                request.producer_epoch,
+                entries,
+                member_id=request.member_id,
+                generation_or_epoch=request.generation_id,
+                group_instance_id=request.group_instance_id,
+            )
+            codes = {
+                (tp.topic, tp.partition): ErrorCode[name.value] for tp, name in results.items() if name is not None
+            }
+    except AccessDenied as denied:
+        failure, hidden = code_of(denied), set()
     except (TransactionError, GroupError, LogError) as error:
         failure = code_of(error)
     return TxnOffsetCommitResponse(
@@ -189,7 +224,9 @@ async def txn_offset_commit(context: Context, request: TxnOffsetCommitRequest) -
                 partitions=[
                     TxnOffsetCommitResponsePartition(
                         partition_index=part.partition_index,
-                        error_code=failure or codes.get((topic.name, part.partition_index), ErrorCode.NONE),
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                        if topic.name in hidden
+                        else failure or codes.get((topic.name, part.partition_index), ErrorCode.NONE),
                     )
                     for part in topic.partitions
                 ],
@@ -211,6 +248,7 @@ async def _join_transaction(context: Context, request: TxnOffsetCommitRequest) -
 
 async def end_txn(context: Context, request: EndTxnRequest) -> EndTxnResponse:
     try:
+        context.check(Operation.WRITE, Kind.TRANSACTIONAL_ID, request.transactional_id)
         identity = await context.broker.transactions.end(
             request.transactional_id,
             request.producer_id,
@@ -237,6 +275,8 @@ async def write_txn_markers(context: Context, request: WriteTxnMarkersRequest) -
             for index in topic.partition_indexes:
                 code = ErrorCode.NONE
                 try:
+                    if not context.allows(Operation.CLUSTER_ACTION, Kind.CLUSTER, CLUSTER_NAME):
+                        context.check_cluster(Operation.ALTER)
                     await context.broker.end_transaction_of(
                         TopicPartition(topic.name, index),
                         marker.producer_id,
@@ -256,15 +296,18 @@ async def describe_transactions(context: Context, request: DescribeTransactionsR
         state = DescribedTransaction(transactional_id=transactional_id)
         response.transaction_states.append(state)
         try:
+            context.check(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, transactional_id)
             found = context.broker.transactions.describe(transactional_id)
-        except TransactionError as error:
+        except (TransactionError, LogError) as error:
             state.error_code = code_of(error)
             continue
         state.transaction_state = found.state
         state.producer_id, state.producer_epoch = found.producer_id, found.producer_epoch
         state.transaction_timeout_ms = found.timeout_ms
         state.transaction_start_time_ms = found.start_ms
-        state.topics = _by_topic(found.partitions)
+        state.topics = _by_topic(
+            [tp for tp in found.partitions if context.allows(Operation.DESCRIBE, Kind.TOPIC, tp.topic)]
+        )
     return response
 
 
@@ -283,7 +326,11 @@ async def list_transactions(context: Context, request: ListTransactionsRequest) 
     wanted = [label for label in request.state_filters if label in STATUS_BY_LABEL]
     if request.state_filters and not wanted:
         return response
-    found = transactions.list(wanted, request.producer_id_filters, request.duration_filter)
+    found = [
+        each
+        for each in transactions.list(wanted, request.producer_id_filters, request.duration_filter)
+        if context.allows(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, each.transactional_id)
+    ]
     if request.transactional_id_pattern:
         try:
             found = await _named_like(NamePattern(request.transactional_id_pattern), found)
