@@ -76,6 +76,7 @@ class Broker:
         mqtt_port: int | None = 0,
         mqtt_ws_port: int | None = 0,
         http_port: int | None = None,
+        aws_port: int | None = 0,
         topic: Mapping[str, str] | None = None,
         config: Config | None = None,
         store: StoreFactory | None = None,
@@ -88,6 +89,7 @@ class Broker:
                 mqtt_port=mqtt_port,
                 mqtt_ws_port=mqtt_ws_port,
                 http_port=http_port,
+                aws_port=aws_port,
                 topic=dict(topic or {}),
             )
         self._temporary = None
@@ -194,6 +196,7 @@ def run(
     mqtt_port: int | None = 0,
     mqtt_ws_port: int | None = 0,
     http_port: int | None = None,
+    aws_port: int | None = 0,
     topic: Mapping[str, str] | None = None,
     config: Config | None = None,
     store: StoreFactory | None = None,
@@ -207,6 +210,7 @@ def run(
         mqtt_port=mqtt_port,
         mqtt_ws_port=mqtt_ws_port,
         http_port=http_port,
+        aws_port=aws_port,
         topic=topic,
         config=config,
         store=store,

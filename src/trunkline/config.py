@@ -140,6 +140,7 @@ class Config:
     mqtt_port: int | None = _setting(cast("int | None", 1883), _port, "Port for MQTT clients; 0 takes a free one, off leaves the listener out.")
     mqtt_ws_port: int | None = _setting(None, _port, "Port for MQTT clients over WebSocket; 0 takes a free one, off leaves the listener out.")
     http_port: int | None = _setting(cast("int | None", 15672), _port, "Port for the page, the HTTP API and metrics; 0 takes a free one, off leaves the listener out.")
+    aws_port: int | None = _setting(cast("int | None", 4566), _port, "Port for clients of SQS and SNS; 0 takes a free one, off leaves the listener out.")
     advertised_host: str | None = _setting(None, _optional_text, "Host name that clients are told to connect to; if empty, the address that their connection came in on.")
     ready_file: Path | None = _setting(None, _optional_path, "File to write, as JSON, once every listener accepts.")  # noqa: RUF009
     log_level: str = _setting("info", _one_of(*LOG_LEVELS), "Least serious message to log: debug, info, warning or error.")
@@ -182,6 +183,9 @@ class Config:
     mqtt_max_keep_alive_s: int = _setting(65_535, _whole(1, 65_535), "Longest keep-alive of MQTT 5.0 clients; who asks for more, or for none, is given this.")
     mqtt_refused_filters: str | None = _setting(None, _optional_text, "Topic filters that MQTT clients may not subscribe to, separated by commas; one also refuses those that it covers.")
     mqtt_sys_interval_ms: int = _setting(10_000, _whole(0, _INT_MAX), "How often the topics under $SYS are brought up to date; 0 for never.")
+
+    aws_anonymous: bool = _setting(True, _flag, "Let clients of SQS and SNS on this machine in with any credentials; others sign with a user's key always.")
+    aws_max_message_bytes: int = _setting(1_048_576, _whole(1_024, 1_048_576), "Largest SQS message with its attributes; 262144 is what SQS had before 2025.")
 
     group_min_session_timeout_ms: int = _setting(6_000, _whole(1, _INT_MAX), "Shortest session timeout that a group member may ask for.")
     group_max_session_timeout_ms: int = _setting(1_800_000, _whole(1, _INT_MAX), "Longest session timeout that a group member may ask for.")

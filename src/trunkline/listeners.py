@@ -44,6 +44,7 @@ LISTENERS = (
     Row("mqtt", "mqtt", "mqtt_port"),
     Row("mqtt-ws", "mqtt", "mqtt_ws_port"),
     Row("http", "management", "http_port"),
+    Row("aws", "aws", "aws_port"),
 )
 
 
@@ -85,11 +86,20 @@ def _management(core: BrokerCore, config: Config) -> ProtocolServer:
     return ManagementServer(core, open_to_loopback=config.mqtt_anonymous)
 
 
+def _aws(core: BrokerCore, config: Config) -> ProtocolServer:
+    from trunkline.protocols.aws.limits import AwsLimits
+    from trunkline.protocols.aws.server import AwsServer
+
+    limits = AwsLimits(max_message_bytes=config.aws_max_message_bytes)
+    return AwsServer(core, limits, anonymous=config.aws_anonymous, advertised_host=config.advertised_host)
+
+
 MAKERS: Mapping[str, Callable[[BrokerCore, Config], ProtocolServer]] = {
     "kafka": _kafka,
     "amqp": _amqp,
     "mqtt": _mqtt,
     "management": _management,
+    "aws": _aws,
 }
 
 

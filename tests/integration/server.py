@@ -46,7 +46,7 @@ APACHE_NAMES: Mapping[str, str] = {"auto_create_topics": "auto.create.topics.ena
 APACHE_HEAP = "512m"
 LASTING_PORTS = (10_000, 32_000)
 # What our server listens for beside Kafka; further listeners are on where a test's settings say so (`"stomp_port": "0"`).
-OTHER_LISTENERS = ("amqp", "mqtt", "mqtt-ws")
+OTHER_LISTENERS = ("amqp", "mqtt", "mqtt-ws", "aws")
 NO_LISTENERS = {f"TRUNKLINE_{row.setting.upper()}": "off" for row in LISTENERS}
 _REPOSITORY = Path(__file__).parents[2]
 _CHANCE = random.SystemRandom()  # property tests seed the common one, alike in all workers

@@ -74,6 +74,7 @@ DOORS = frozenset(
         "logins",
         "messaging.argument_checks",
         "messaging.confirms",
+        "messaging.deduplication",  # its header, which a protocol writes, and the window that it asks
         "messaging.envelope",  # what a message is in the log, which protocols translate to and from
         "messaging.mapping",
         "messaging.messaging",
@@ -82,6 +83,7 @@ DOORS = frozenset(
         "messaging.refusals",
         "messaging.routes",
         "messaging.selection",
+        "messaging.sending",
         "messaging.settlements",
         "messaging.transaction",
         "messaging.typed_values",

@@ -198,6 +198,9 @@ class Accounts:
 
     users: dict[str, User] = field(default_factory=dict)
     permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)  # by user and virtual host
+    access_keys: dict[str, str] = field(
+        default_factory=dict
+    )  # by user: the secret that its requests to SQS are signed with
     restricted: int = 0  # permissions that do not allow everything
     watch: Callable[[], None] = field(
         default=_nothing
@@ -212,6 +215,7 @@ class Accounts:
     def remove_user(self, name: str) -> list[tuple[str, str]]:
         """Forget a user and its permissions; returns which."""
         self.users.pop(name, None)
+        self.access_keys.pop(name, None)
         gone = [key for key in self.permissions if key[0] == name]
         for key in gone:
             self.restricted -= self.permissions.pop(key).restricted

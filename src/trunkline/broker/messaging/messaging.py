@@ -19,6 +19,7 @@ from trunkline.broker.turn import Turn
 from trunkline.clock import Clock
 from trunkline.cursors.queue import Message
 from trunkline.log.store import LogStore
+from trunkline.log.ticket import Appended
 
 
 class Messaging:
@@ -69,6 +70,10 @@ class Messaging:
         if by_queue:
             await self._atomic.publish(by_queue)
 
+    def commit_settlements(self) -> asyncio.Future[Appended] | None:
+        """Completes when every settlement so far is on disk; None: it is."""
+        return self.queues.runtime.journal.commit()
+
     async def settlements_stored(self) -> None:
         """Wait until every settlement so far is on disk."""
-        await settled(self.queues.runtime.journal.commit())
+        await settled(self.commit_settlements())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.deduplication import Deduplication
 from trunkline.broker.state.arguments import Arguments
 from trunkline.cursors.queue import Delivery, Message, QueueCursor, QueueRuntime, QueueSettings, RestoredQueue
 from trunkline.log.store import TopicInfo
@@ -79,7 +80,7 @@ class Queue:
     """Is a `QueueOwner`: its cursor's."""
 
     __slots__ = (
-        "_events", "adopted", "cursor", "declaration", "durable", "exclusive_owner", "failed", "may_reject", "name",
+        "_events", "adopted", "cursor", "declaration", "deduplication", "durable", "exclusive_owner", "failed", "may_reject", "name",
         "needs_disk", "orders_by_key", "origins", "pending", "stored", "vhost",
     )  # fmt: skip
 
@@ -95,6 +96,7 @@ class Queue:
         adopted: bool = False,
         exclusive_owner: object | None = None,
         restored: RestoredQueue | None = None,
+        deduplication: Deduplication | None = None,
     ) -> None:
         """Open it on its topic. `restored` is what the journal knows of it."""
         self.name = declaration.name
@@ -115,6 +117,9 @@ class Queue:
         self.cursor = QueueCursor(
             topic.name, self.name, topic, settings, runtime, self, durable=durable, restored=restored
         )
+        self.deduplication = deduplication
+        if deduplication is not None:
+            self.cursor.keep_from(deduplication.floor)
 
     @property
     def topic(self) -> str:
@@ -138,6 +143,12 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, vhost={self.vhost!r})"
+
+    def change(self, declaration: QueueDeclaration) -> None:
+        """Be declared otherwise from now on. Who calls it writes the record."""
+        self.declaration = declaration
+        self.may_reject = declaration.settings.overflow != "drop-head"
+        self.cursor.change(declaration.settings)
 
     # -- who may use it, and as what ------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.deduplication import Deduplication
 from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.queue_record import KEY_PREFIX, QueueRecord, record_key
 from trunkline.broker.messaging.queue_topics import QueueTopics, TopicFollower, check_not_reserved, topic_name
@@ -41,7 +42,7 @@ from trunkline.cursors.queue.runtime import DealingTurn
 from trunkline.log.errors import LogError, TopicExists, UnknownTopicOrPartition
 from trunkline.log.names import TOPOLOGY_TOPIC
 from trunkline.log.state_topic import StateTopic, state_record
-from trunkline.log.store import Durability, LogStore, TopicInfo
+from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
 from trunkline.log.ticket import Appended
 from trunkline.security.users import DEFAULT_VHOST
 
@@ -141,7 +142,18 @@ class Queues:
                 info.name,
                 info.partitions - 1,
             )
-        self._add(record, info, durable=True, restored=restored)
+        window = await self._deduplication(record.declaration.settings, info, restored)
+        self._add(record, info, durable=True, restored=restored, deduplication=window)
+
+    async def _deduplication(
+        self, settings: QueueSettings, info: TopicInfo, restored: RestoredQueue | None
+    ) -> Deduplication | None:
+        if not settings.deduplicate:
+            return None
+        window, tp = Deduplication(self.runtime.clock), TopicPartition(info.name, 0)
+        by_group = settings.deduplicate_by_key
+        await window.rebuild(self._store, tp, self.runtime.journal, restored, by_group=by_group)
+        return window
 
     async def _warm(self) -> None:
         """Look at the front of each queue once, so that what expired meanwhile is dealt with though nobody consumes."""
@@ -272,7 +284,8 @@ class Queues:
             info = await self.topics.create(topic, ephemeral=not durable, retain=wish.settings.retain)
         if recorded is not None:
             await recorded
-        return self._add(record, info, durable=durable, owner=owner)
+        window = await self._deduplication(wish.settings, info, None)
+        return self._add(record, info, durable=durable, owner=owner, deduplication=window)
 
     def _add(
         self,
@@ -282,6 +295,7 @@ class Queues:
         durable: bool,
         owner: object | None = None,
         restored: RestoredQueue | None = None,
+        deduplication: Deduplication | None = None,
     ) -> Queue:
         vhost = self._topology.vhost_of_record(record.vhost)
         queue = Queue(
@@ -294,12 +308,24 @@ class Queues:
             adopted=record.adopted,
             exclusive_owner=owner,
             restored=restored,
+            deduplication=deduplication,
         )
         vhost.add_queue(queue)
         self.topics.claim(info.name)
         self._by_topic[info.name] = queue
         self.watch()
         return queue
+
+    async def change(self, queue: Queue, declaration: QueueDeclaration) -> None:
+        """Declare a queue otherwise, while it is used; on disk when this returns."""
+        declaration = replace(declaration, arguments=table_from_json(to_json(declaration.arguments)))
+        recorded = None
+        if queue.durable:
+            record = QueueRecord(queue.vhost, queue.topic, queue.adopted, declaration)
+            recorded = self._write_record(queue.vhost, queue.name, record)
+        queue.change(declaration)
+        if recorded is not None:
+            await recorded
 
     # -- delete ------------------------------------------------------------------------------------------------------
 

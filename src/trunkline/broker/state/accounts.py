@@ -2,6 +2,7 @@
 
     user:<name>                    {"password_hash", "hashing_algorithm", "tags", "scram"}
     permission:["user","vhost"]    {"configure", "write", "read"}
+    access-key:<user>              {"secret"}: what its requests to SQS and SNS are signed with
 
 `scram` is a list of SCRAM keys (`security.scram`), the newest last; records from before there were any have none. A
 tombstone removes. A change is made in memory first and recorded in the same step, as in `topology`.
@@ -36,6 +37,7 @@ class AccountRecords:
         """Fold the records, the latest of each key. A broker that never had any begins with `guest`."""
         users: dict[str, dict[str, object]] = {}
         permissions: dict[str, dict[str, object]] = {}
+        access_keys: dict[str, dict[str, object]] = {}
         first_start = True
         for record_key, value in latest.items():
             kind, _, name = record_key.decode("utf-8", "replace").partition(":")
@@ -43,6 +45,8 @@ class AccountRecords:
                 users[name] = json.loads(value)
             elif kind == "permission":
                 permissions[name] = json.loads(value)
+            elif kind == "access-key":
+                access_keys[name] = json.loads(value)
             first_start &= kind not in ("user", "vhost")
         for name, document in users.items():
             self.accounts.put_user(_user(name, document))
@@ -50,6 +54,9 @@ class AccountRecords:
             user, vhost = json.loads(key)
             if user in self.accounts.users:
                 self.accounts.put_permission(user, vhost, _permission(document))
+        for name, document in access_keys.items():
+            if name in self.accounts.users:
+                self.accounts.access_keys[name] = str(document.get("secret", ""))
         if first_start:
             self.accounts.add_default([DEFAULT_VHOST])
             await self._record(
@@ -71,7 +78,19 @@ class AccountRecords:
 
     def remove_user(self, name: str) -> Recorded:
         gone = self.accounts.remove_user(name)
-        return self._record([(f"user:{name}", None), *((_permission_key(*key), None) for key in gone)])
+        return self._record(
+            [(f"user:{name}", None), (f"access-key:{name}", None), *((_permission_key(*key), None) for key in gone)]
+        )
+
+    def put_access_key(self, user: str, secret: str | None) -> Recorded:
+        """What a user's requests to SQS and SNS are signed with, under its name; None takes it away."""
+        if user not in self.accounts.users:
+            raise InvalidAccount(f"there is no user {user!r}")
+        if secret is None:
+            self.accounts.access_keys.pop(user, None)
+            return self._record([(f"access-key:{user}", None)])
+        self.accounts.access_keys[user] = secret
+        return self._record([(f"access-key:{user}", {"secret": secret})])
 
     def put_permission(self, user: str, vhost: str, permission: Permission) -> Recorded:
         self.accounts.put_permission(user, vhost, permission)

@@ -28,7 +28,7 @@ from trunkline.cursors.queue.journal import QueueJournal
 from trunkline.cursors.queue.leases import Leases
 from trunkline.cursors.queue.line import Taken, size_of
 from trunkline.cursors.queue.message import Delivery, Lessor, Message
-from trunkline.cursors.queue.owner import QueueOwner
+from trunkline.cursors.queue.owner import EXPIRED, QueueOwner
 from trunkline.cursors.queue.progress import Progress
 from trunkline.cursors.queue.ready import ReadyMessages
 from trunkline.cursors.queue.restored import RestoredQueue
@@ -52,7 +52,7 @@ _make_delivery = cast("Callable[[tuple[object, ...]], Delivery]", partial(tuple.
 class Contents:
     __slots__ = (
         "_accounted_bytes", "_backing", "_journal", "_lessor", "_limits", "_owner", "_runtime", "_settings", "acknowledged",
-        "dead_lettered", "delivered", "leases", "line", "progress", "published", "ready", "redelivered", "selection", "settled",
+        "dead_lettered", "delivered", "floor", "leases", "line", "progress", "published", "ready", "redelivered", "selection", "settled",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +80,7 @@ class Contents:
         self._journal = journal
         self._accounted_bytes = 0
         self.published = self.delivered = self.redelivered = self.acknowledged = self.dead_lettered = 0
+        self.floor: Callable[[], int] | None = None  # nothing from this offset on is trimmed, settled or not
         self.leases = Leases()
         bounds = backing.bounds()
         in_order = settings.max_priority is None and not settings.order_by_key
@@ -263,9 +264,21 @@ class Contents:
         self.touch()
         self._trim()
 
+    def discard(self, offset: int, delivery_count: int) -> bool:
+        """Settle a message that is ready, if it has been delivered just so often."""
+        if self.progress.prior(offset) != delivery_count or not self.ready.discard(offset):
+            return False
+        self.acknowledged += 1
+        self.settle((offset,))
+        return True
+
+    def change(self, settings: QueueSettings) -> None:
+        self._settings = settings
+        self.ready.change(settings)
+
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
         """Hand a message to whoever takes dead letters, if anybody does. The caller settles it."""
-        if self._settings.dead_letter is not None:
+        if self._settings.dead_letter is not None and not (self._settings.drop_expired and reason == EXPIRED):
             self.dead_lettered += 1
             try:
                 self._owner.dead_letter(delivery, reason)
@@ -343,7 +356,8 @@ class Contents:
             self._backing.trim(self._head, self.progress.mean_bytes)
 
     def _head(self) -> int:
-        return self.settled.head
+        head = self.settled.head
+        return head if self.floor is None else min(head, self.floor())
 
     def close(self) -> None:
         """The queue serves nobody any more; what the journal was not given yet it may still get."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from trunkline.cursors.queue.backing import Backing
 from trunkline.cursors.queue.consumers import Consumers, QueueConsumer
@@ -281,14 +281,27 @@ class QueueCursor:
         self.last_used_ms = self._clock.monotonic_ms()
         if selector is not None:
             return self._acquire_selected(selector, max_messages, max_bytes, consumer, lease_ms, no_ack=no_ack)
-        taken = self._take(max_messages, max_bytes, consumer) if self._line.count and self._ready.in_order else None
-        self._start_load()
-        if taken is None:
-            return []
-        deliveries = self._lease(taken, consumer, lease_ms, no_ack=no_ack)
-        if self._journal is not None:
+        deliveries = self.acquire_in_turn(max_messages, max_bytes, consumer, lease_ms, no_ack=no_ack)
+        if deliveries and self._journal is not None:
             self._journal.flush()
         return deliveries
+
+    def acquire_in_turn(
+        self,
+        max_messages: int,
+        max_bytes: int = _UNLIMITED,
+        consumer: object = None,
+        lease_ms: int | None = None,
+        *,
+        no_ack: bool = False,
+    ) -> list[Delivery]:
+        """The same for who shows the messages to a consumer in the output of this turn, and not before.
+
+        The journal notes what was delivered once for all who do so.
+        """
+        taken = self._take(max_messages, max_bytes, consumer) if self._line.count and self._ready.in_order else None
+        self._start_load()
+        return [] if taken is None else self._lease(taken, consumer, lease_ms, no_ack=no_ack)
 
     def _take(self, limit: int, max_bytes: int, consumer: object) -> Taken | None:
         if not self._contents.may_lease:
@@ -578,6 +591,30 @@ class QueueCursor:
             self._runtime.wake(self)
         return len(found)
 
+    def is_leased(self, offset: int, delivery_count: int) -> bool:
+        """Whether the message is leased, and has been delivered just so often."""
+        held = self._leases.held.get(offset)
+        return held is not None and held.delivery_count == delivery_count
+
+    def was_last(self, offset: int, delivery_count: int) -> bool:
+        """Whether the message has not been delivered again since, leased or not."""
+        held = self._leases.held.get(offset)
+        count = self._contents.progress.prior(offset) if held is None else held.delivery_count
+        return count == delivery_count
+
+    def is_settled(self, offset: int) -> bool:
+        return offset in self._contents.settled
+
+    def discard(self, offset: int, delivery_count: int) -> bool:
+        """Settle a message whose lease has ended, for who had it last: False if it was delivered again, or is settled."""
+        contents = self._contents
+        if offset in self._leases:
+            return self.is_leased(offset, delivery_count) and self.acknowledge([offset]) == 1
+        if not contents.discard(offset, delivery_count):
+            return False
+        contents.account()
+        return True
+
     def give_up(self, delivery: Delivery, why: object) -> None:
         """A message that can be given to nobody, for what is in it: dead-lettered, or dropped.
 
@@ -755,6 +792,21 @@ class QueueCursor:
         self._runtime.wake(self)
 
     # -- state -------------------------------------------------------------------------------------------------------
+
+    def change(self, settings: QueueSettings) -> None:
+        """Go on with other settings. Priorities and order by key stay as they are: they are how messages stand in line."""
+        before = self.settings
+        assert (settings.max_priority, settings.order_by_key) == (before.max_priority, before.order_by_key)
+        self.settings = settings
+        self._lifetimes.change(settings.message_ttl_ms)
+        self._contents.change(settings)
+        self._drop_excess()
+        self._runtime.wake(self)
+        self._arm()
+
+    def keep_from(self, floor: Callable[[], int]) -> None:
+        """Let settled messages be read in the log from this offset on, until it moves."""
+        self._contents.floor = floor
 
     def tombstones(self) -> list[StateRecord]:
         """What removes the queue from the journal."""

@@ -23,6 +23,9 @@ class Lifetimes:
         self._put_ms: int | None = None  # when the first message since the last deal came, while consumers waited
         self._judged_ms: int | None = None  # that time, during the deal
 
+    def change(self, ttl_ms: int | None) -> None:
+        self._ttl_ms = ttl_ms
+
     def awaited(self, timestamp_ms: int) -> None:
         """Messages came for which consumers wait."""
         if self._put_ms is None:

@@ -10,9 +10,10 @@ and `size_bytes` are exact. A line is bounded by whoever fills it (`QueueLimits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from trunkline.cursors.queue.message import Delivery, Message
 
@@ -75,6 +76,10 @@ class Line(ABC):
 
     @abstractmethod
     def drop_first(self) -> tuple[int, Message, int]: ...
+
+    @abstractmethod
+    def remove(self, offset: int) -> bool:
+        """Take one message out, wherever it stands in line; False when it does not. Looks at the line from the front on."""
 
     def ended(self, delivery: Delivery) -> bool:
         """A lease ended. True if that made messages deliverable that were not."""
@@ -195,6 +200,37 @@ class FifoLine(Line):
         taken = self.take(1, _UNLIMITED_BYTES, None)
         assert taken is not None
         return taken.offsets[0], taken.messages[0], 0 if taken.priors is None else taken.priors[0]
+
+    def remove(self, offset: int) -> bool:
+        for place, (returned, message, _) in enumerate(self._returned):
+            if returned == offset:
+                self._returned[place] = self._returned[-1]
+                self._returned.pop()
+                heapify(self._returned)
+                self.count -= 1
+                self.size_bytes -= len(message.value)
+                return True
+        for number, chunk in enumerate(self._chunks):
+            if chunk.offsets[-1] >= offset:
+                place = bisect_left(chunk.offsets, offset, chunk.position)
+                if place < len(chunk.offsets) and chunk.offsets[place] == offset:
+                    self._cut_out(number, chunk, place)
+                    return True
+                return False
+        return False
+
+    def _cut_out(self, number: int, chunk: _Chunk, place: int) -> None:
+        start, size = chunk.position, len(chunk.messages[place].value)
+        kept = [each for each in range(start, len(chunk.messages)) if each != place]
+        priors = None if chunk.priors is None else [chunk.priors[each] for each in kept]
+        if kept:
+            messages = [chunk.messages[each] for each in kept]
+            offsets = [chunk.offsets[each] for each in kept]
+            self._chunks[number] = _Chunk(offsets, messages, priors, chunk.size_bytes - size)
+        else:
+            del self._chunks[number]
+        self.count -= 1
+        self.size_bytes -= size
 
     def clear(self) -> None:
         self._returned.clear()
@@ -318,6 +354,18 @@ class RankedLine(Line):
         self.count -= 1
         self.size_bytes -= len(message.value)
         return offset, message, prior
+
+    def remove(self, offset: int) -> bool:
+        for entries in (self._heap, *self._aside.values()):
+            for place, entry in enumerate(entries):
+                if entry[1] == offset:
+                    entries[place] = entries[-1]
+                    entries.pop()
+                    heapify(entries)  # what is set aside need not be one, and may
+                    self.count -= 1
+                    self.size_bytes -= len(entry[2].value)
+                    return True
+        return False
 
     def clear(self) -> None:
         """Leases keep their keys: what they block is not in line any more, but what comes may be."""

@@ -196,6 +196,18 @@ class ReadyMessages:
         self.read_to = offset
         self.backlog_bytes = self.count * self._progress.mean_bytes if offset < self.end else 0
 
+    def change(self, settings: QueueSettings) -> None:
+        self._ttl = settings.message_ttl_ms is not None
+        self.expiring = self.expiring or self._ttl
+
+    def discard(self, offset: int) -> bool:
+        """Take a message out that is about to be settled, wherever it stands; False: there is no such message."""
+        if not self._progress.settled.head <= offset < self.end or offset in self._progress.settled:
+            return False
+        if not self.line.remove(offset):
+            self.backlog_bytes = max(self.backlog_bytes - self._progress.mean_bytes, 0)
+        return True
+
     def calm(self) -> None:
         """Nothing is ready: nothing may expire, until something comes."""
         if not self.line.count and self.read_to >= self.end:

@@ -350,6 +350,16 @@ class SelectiveLine(Line):
         assert taken.priors is not None
         return taken.offsets[0], taken.messages[0], taken.priors[0]
 
+    def remove(self, offset: int) -> bool:
+        entry = self._entries.get(offset)
+        if entry is None:
+            return False
+        self._leave(offset, entry)
+        self._ahead.discard(offset)
+        self.count -= 1
+        self.size_bytes -= len(entry.message.value)
+        return True
+
     def clear(self) -> None:
         self._entries.clear()
         self._all.clear()

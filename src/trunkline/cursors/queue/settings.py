@@ -26,8 +26,11 @@ class QueueSettings:
     max_priority: int | None = None
     delivery_limit: int | None = None  # a message returned more often than this is dead-lettered
     dead_letter: tuple[str, str | None] | None = None  # exchange, and the routing key that replaces the message's
+    drop_expired: bool = False  # what expires is no dead letter
     single_active_consumer: bool = False
     order_by_key: bool = False  # records of one key are with one consumer at a time
+    deduplicate: bool = False  # messages with an id that was sent in the last minutes are not taken again
+    deduplicate_by_key: bool = False  # ids are told apart within a key
     retain: bool = False  # settled messages stay in the topic, to be replayed
     lease_ms: int | None = None  # None: as long as the consumer lives
     backoff_ms: int | None = None  # how long a message that a consumer returned waits; twice as long each further time
