@@ -1,6 +1,6 @@
-"""The stream cursor: consumer groups, their members and their committed offsets.
+"""The stream cursor: groups, their members and their committed offsets.
 
-`GroupCoordinator` is the way in. See `classic` and `consumer` for the two group protocols, `offsets` and `commits` for
+`GroupCoordinator` is the way in. See `classic`, `consumer` and `share_group` for the group protocols, `offsets` and `commits` for
 committed offsets, `records` and `journal` for what is in the log.
 """
 
@@ -20,12 +20,15 @@ from trunkline.cursors.stream.descriptions import (
     ConsumerDescription,
     ConsumerMemberDescription,
     GroupListing,
+    ShareDescription,
+    ShareMemberDescription,
 )
 from trunkline.cursors.stream.errors import GroupError, GroupErrorName
 from trunkline.cursors.stream.journal import OFFSETS_PARTITION, OFFSETS_TOPIC
 from trunkline.cursors.stream.limits import GroupLimits
 from trunkline.cursors.stream.offsets import FetchedOffset, OffsetEntry
 from trunkline.cursors.stream.runtime import GroupType
+from trunkline.cursors.stream.share_group import ShareHeartbeat
 
 __all__ = [
     "ASSIGNORS",
@@ -49,6 +52,9 @@ __all__ = [
     "LeavingMember",
     "LeftMember",
     "OffsetEntry",
+    "ShareDescription",
+    "ShareHeartbeat",
+    "ShareMemberDescription",
     "SyncResult",
     "TopicIdPartition",
     "by_topic",

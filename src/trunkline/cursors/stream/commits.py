@@ -23,6 +23,7 @@ from trunkline.cursors.stream.offsets import CommittedOffset, FetchedOffset, Off
 from trunkline.cursors.stream.records import OffsetValue, offset_key, offset_value
 from trunkline.cursors.stream.registry import GroupRegistry
 from trunkline.cursors.stream.runtime import GroupRuntime
+from trunkline.cursors.stream.share_group import ShareGroup
 from trunkline.log.store import LogStore, TopicPartition
 
 EntryResults = dict[TopicPartition, GroupErrorName | None]
@@ -140,6 +141,8 @@ class OffsetCommits:
         group = self._registry.get(group_id)
         if group is None:
             raise GroupError(GroupErrorName.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+        if isinstance(group, ShareGroup):
+            raise GroupError(GroupErrorName.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         subscribed = self._subscribed(group)
         results: EntryResults = {}
         gone: list[TopicPartition] = []
@@ -238,7 +241,7 @@ class OffsetCommits:
 
     def _sweep_group(self, group_id: str) -> None:
         group = self._registry.get(group_id)
-        if group is None:
+        if group is None or isinstance(group, ShareGroup):  # a share group stays until it is deleted
             return
         committed = self._book.committed(group_id)
         oldest_ms = self._runtime.clock.wall_ms() - self._runtime.limits.offsets_retention_ms
@@ -255,7 +258,7 @@ class OffsetCommits:
             self._remove(group_id, expired, group_too=group.is_empty and nothing_left)
 
 
-def _counts_from_ms(group: Group, offset: CommittedOffset) -> int:
+def _counts_from_ms(group: ClassicGroup | ConsumerGroup, offset: CommittedOffset) -> int:
     """When the retention of an offset began: its commit, or when its group became empty, whichever is later."""
     if isinstance(group, ConsumerGroup):
         return max(group.empty_since_ms, offset.commit_timestamp_ms) if group.is_empty else offset.commit_timestamp_ms

@@ -1,4 +1,4 @@
-"""The group coordinator: the one door to consumer groups, whatever protocol a client speaks.
+"""The group coordinator: the one door to consumer and share groups, whatever protocol a client speaks.
 
 Theory of operation: all state is a fold of `__consumer_offsets`. `start` replays it; afterwards every change is a record
 that is appended first and told to a client only when it is on disk. Everything runs on one event loop; between two
@@ -34,6 +34,7 @@ from trunkline.cursors.stream.commits import EntryResults, OffsetCommits
 from trunkline.cursors.stream.consumer import ConsumerGroup
 from trunkline.cursors.stream.consumer_member import (
     JOIN_EPOCH,
+    LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     HeartbeatRequest,
     HeartbeatResult,
@@ -47,6 +48,7 @@ from trunkline.cursors.stream.offsets import FetchedOffset, OffsetBook, OffsetEn
 from trunkline.cursors.stream.records import group_settings_key, json_value
 from trunkline.cursors.stream.registry import GroupRegistry
 from trunkline.cursors.stream.runtime import GroupRuntime, GroupType
+from trunkline.cursors.stream.share_group import ShareGroup, ShareHeartbeat
 from trunkline.cursors.stream.timers import Timers
 from trunkline.log.store import LogStore, TopicPartition
 
@@ -245,7 +247,7 @@ class GroupCoordinator:
         return result
 
     @staticmethod
-    async def _stored(group: ConsumerGroup) -> None:
+    async def _stored(group: ConsumerGroup | ShareGroup) -> None:
         write = group.store()
         if write is not None:
             await asyncio.shield(write)
@@ -287,8 +289,61 @@ class GroupCoordinator:
     def topics_changed(self) -> None:
         """A topic was created, deleted or has grown: groups look again at their next heartbeat, not some seconds later."""
         for group in self._groups:
-            if isinstance(group, ConsumerGroup):
+            if isinstance(group, ConsumerGroup | ShareGroup):
                 group.topics_changed()
+
+    # -- share groups --------------------------------------------------------------------------------------------
+
+    async def share_heartbeat(self, request: ShareHeartbeat) -> HeartbeatResult:
+        """ShareGroupHeartbeat: join with epoch 0, leave with -1, else stay."""
+        self._check_ready()
+        self._check_share_heartbeat(request)
+        is_new = self._groups.get(request.group_id) is None
+        joins = request.member_epoch == JOIN_EPOCH
+        group = (self._groups.share_to_join if joins else self._groups.share)(request.group_id)
+        try:
+            result = group.heartbeat(request)
+        except GroupError:
+            if is_new:
+                self._groups.discard_unused(request.group_id)
+            raise
+        await self._stored(group)
+        return result
+
+    def _check_share_heartbeat(self, request: ShareHeartbeat) -> None:
+        def invalid(why: str) -> GroupError:
+            return GroupError(GroupErrorName.INVALID_REQUEST, why)
+
+        if not request.group_id.strip():
+            raise invalid("GroupId can't be empty.")
+        if not request.member_id:
+            raise invalid("MemberId can't be empty.")
+        self._check_lengths(request.group_id, request.member_id, request.rack_id, request.client_id)
+        if request.rack_id == "":
+            raise invalid("RackId can't be empty.")
+        if request.member_epoch < LEAVE_EPOCH:
+            raise invalid(f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -1.")
+        if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
+            raise invalid("SubscribedTopicNames must be set in first request.")
+        if len(request.subscribed_topic_names or ()) > self._limits.max_subscribed_topics:
+            raise invalid(f"at most {self._limits.max_subscribed_topics} topics can be subscribed to by name")
+
+    def check_share_group(self, group_id: str) -> None:
+        """Raise GROUP_ID_NOT_FOUND unless there is such a share group."""
+        self._check_ready()
+        self._groups.share(group_id)
+
+    def share_groups(self) -> frozenset[str]:
+        return frozenset(group.group_id for group in self._groups if isinstance(group, ShareGroup))
+
+    async def empty_share_group(self, group_id: str, *, create: bool = False) -> None:
+        """Raise unless there is a share group of this name, without members; with `create`, make it so."""
+        self._check_ready()
+        self._check_group_id(group_id)
+        group = (self._groups.share_to_join if create else self._groups.share)(group_id)
+        if not group.is_empty:
+            raise GroupError(GroupErrorName.NON_EMPTY_GROUP, f"group {group_id} has members")
+        await self._stored(group)
 
     # -- offsets -------------------------------------------------------------------------------------------------
 

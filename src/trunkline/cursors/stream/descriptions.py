@@ -10,6 +10,8 @@ from trunkline.cursors.stream.classic_state import ClassicState
 from trunkline.cursors.stream.consumer import ConsumerGroup
 from trunkline.cursors.stream.consumer_member import Partitions
 from trunkline.cursors.stream.runtime import GroupType
+from trunkline.cursors.stream.share_assignor import SIMPLE
+from trunkline.cursors.stream.share_group import ShareGroup
 
 
 class GroupListing(NamedTuple):
@@ -60,17 +62,40 @@ class ConsumerDescription(NamedTuple):
     type: GroupType = GroupType.CONSUMER
 
 
-Group = ClassicGroup | ConsumerGroup
-Description = ClassicDescription | ConsumerDescription
+class ShareMemberDescription(NamedTuple):
+    member_id: str
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: Sequence[str]
+    assignment: Partitions
+
+
+class ShareDescription(NamedTuple):
+    group_id: str
+    state: str
+    group_epoch: int
+    assignor: str
+    members: Sequence[ShareMemberDescription]
+    type: GroupType = GroupType.SHARE
+
+
+Group = ClassicGroup | ConsumerGroup | ShareGroup
+Description = ClassicDescription | ConsumerDescription | ShareDescription
 
 
 def list_one(group: Group) -> GroupListing:
     if isinstance(group, ClassicGroup):
         return GroupListing(group.group_id, group.protocol_type or "", group.state.value, GroupType.CLASSIC)
+    if isinstance(group, ShareGroup):
+        return GroupListing(group.group_id, "share", group.state.value, GroupType.SHARE)
     return GroupListing(group.group_id, "consumer", group.state.value, GroupType.CONSUMER)
 
 
 def describe(group: Group) -> Description:
+    if isinstance(group, ShareGroup):
+        return _describe_share(group)
     return _describe_classic(group) if isinstance(group, ClassicGroup) else _describe_consumer(group)
 
 
@@ -111,3 +136,19 @@ def _describe_consumer(group: ConsumerGroup) -> ConsumerDescription:
     return ConsumerDescription(
         group.group_id, group.state.value, group.epoch, group.target_epoch, group.assignor, members
     )
+
+
+def _describe_share(group: ShareGroup) -> ShareDescription:
+    members = [
+        ShareMemberDescription(
+            member.member_id,
+            member.rack_id,
+            member.epoch,
+            member.client_id,
+            member.client_host,
+            sorted(member.topic_names),
+            member.assigned,
+        )
+        for member in group.members.values()
+    ]
+    return ShareDescription(group.group_id, group.state.value, group.epoch, SIMPLE, members)

@@ -1,13 +1,14 @@
 """The settings of single groups: Kafka's names, types and checks, and what a group has of its own.
 
-A group stores only what differs from the broker's defaults; the rest comes from `GroupLimits`. Settings of share and
-streams groups are kept for tools that set them: there are no such groups here. A group's settings may be there before
+A group stores only what differs from the broker's defaults; the rest comes from `GroupLimits`. Settings of streams
+groups are kept for tools that set them: there are no such groups here. A group's settings may be there before
 the group, and outlive it, as in Kafka. `GroupSettings` is a fold of `__consumer_offsets`: it changes when the record that
 says so is on disk.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -17,6 +18,15 @@ from trunkline.cursors.stream.limits import GroupLimits
 INT_MAX = 2**31 - 1
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+SHARE_SESSION_TIMEOUT = "share.session.timeout.ms"
+SHARE_HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
+SHARE_OFFSET_RESET = "share.auto.offset.reset"
+SHARE_DELIVERY_LIMIT = "share.delivery.count.limit"
+SHARE_ISOLATION = "share.isolation.level"
+SHARE_MAX_LOCKS = "share.partition.max.record.locks"
+SHARE_LOCK_DURATION = "share.record.lock.duration.ms"
+SHARE_RENEW = "share.renew.acknowledge.enable"
+_BY_DURATION = "by_duration:"
 Overrides = Mapping[str, str]
 
 
@@ -39,14 +49,14 @@ _LIST = (
     GroupSetting(HEARTBEAT_INTERVAL, "int", "group.consumer.heartbeat.interval.ms", lambda limits: str(limits.consumer_heartbeat_interval_ms), 5_000, 15_000),
     GroupSetting(SESSION_TIMEOUT, "int", "group.consumer.session.timeout.ms", lambda limits: str(limits.consumer_session_timeout_ms), 45_000, 60_000),
     GroupSetting("share.assignment.interval.ms", "int", "group.share.assignment.interval.ms", _always("1000"), 0, 15_000),
-    GroupSetting("share.auto.offset.reset", "string", "share.auto.offset.reset", _always("latest"), words=("latest", "earliest")),
-    GroupSetting("share.delivery.count.limit", "int", "group.share.delivery.count.limit", _always("5"), 2, 10),
-    GroupSetting("share.heartbeat.interval.ms", "int", "group.share.heartbeat.interval.ms", _always("5000"), 5_000, 15_000),
-    GroupSetting("share.isolation.level", "string", "share.isolation.level", _always("read_uncommitted"), words=("read_uncommitted", "read_committed")),
-    GroupSetting("share.partition.max.record.locks", "int", "group.share.partition.max.record.locks", _always("2000"), 100, 10_000),
-    GroupSetting("share.record.lock.duration.ms", "int", "group.share.record.lock.duration.ms", _always("30000"), 15_000, 60_000),
-    GroupSetting("share.renew.acknowledge.enable", "boolean", "share.renew.acknowledge.enable", _always("true"), words=("true", "false")),
-    GroupSetting("share.session.timeout.ms", "int", "group.share.session.timeout.ms", _always("45000"), 45_000, 60_000),
+    GroupSetting(SHARE_OFFSET_RESET, "string", "share.auto.offset.reset", _always("latest"), words=("latest", "earliest")),
+    GroupSetting(SHARE_DELIVERY_LIMIT, "int", "group.share.delivery.count.limit", _always("5"), 2, 10),
+    GroupSetting(SHARE_HEARTBEAT_INTERVAL, "int", "group.share.heartbeat.interval.ms", lambda limits: str(limits.share_heartbeat_interval_ms), 5_000, 15_000),
+    GroupSetting(SHARE_ISOLATION, "string", "share.isolation.level", _always("read_uncommitted"), words=("read_uncommitted", "read_committed")),
+    GroupSetting(SHARE_MAX_LOCKS, "int", "group.share.partition.max.record.locks", _always("2000"), 100, 10_000),
+    GroupSetting(SHARE_LOCK_DURATION, "int", "group.share.record.lock.duration.ms", _always("30000"), 15_000, 60_000),
+    GroupSetting(SHARE_RENEW, "boolean", "share.renew.acknowledge.enable", _always("true"), words=("true", "false")),
+    GroupSetting(SHARE_SESSION_TIMEOUT, "int", "group.share.session.timeout.ms", lambda limits: str(limits.share_session_timeout_ms), 45_000, 60_000),
     GroupSetting("streams.assignment.interval.ms", "int", "group.streams.assignment.interval.ms", _always("1000"), 0, 15_000),
     GroupSetting("streams.heartbeat.interval.ms", "int", "group.streams.heartbeat.interval.ms", _always("5000"), 5_000, 15_000),
     GroupSetting("streams.initial.rebalance.delay.ms", "int", "group.streams.initial.rebalance.delay.ms", _always("3000")),
@@ -88,6 +98,12 @@ class GroupSettings:
     def heartbeat_interval_ms(self, group_id: str) -> int:
         return self._number(group_id, HEARTBEAT_INTERVAL, self._limits.consumer_heartbeat_interval_ms)
 
+    def share_session_timeout_ms(self, group_id: str) -> int:
+        return self._number(group_id, SHARE_SESSION_TIMEOUT, self._limits.share_session_timeout_ms)
+
+    def share_heartbeat_interval_ms(self, group_id: str) -> int:
+        return self._number(group_id, SHARE_HEARTBEAT_INTERVAL, self._limits.share_heartbeat_interval_ms)
+
     def _number(self, group_id: str, name: str, default: int) -> int:
         own = self._overrides.get(group_id)
         return int(own[name]) if own is not None and name in own else default
@@ -98,6 +114,9 @@ class GroupSettings:
             setting = GROUP_SETTINGS.get(name)
             if setting is None:
                 raise _invalid(f"Unknown group config name: {name}")
+            if name == SHARE_OFFSET_RESET and value.startswith(_BY_DURATION):
+                reset_duration_ms(value)
+                continue
             if setting.words:
                 if value not in setting.words:
                     raise _invalid(
@@ -114,11 +133,27 @@ class GroupSettings:
             if not low <= number <= high:
                 raise _invalid(f"Invalid value {value} for configuration {name}: must be between {low} and {high}")
         numbers = {name: int(overrides.get(name) or self.default(GROUP_SETTINGS[name])) for name in _PAIRED}
-        if numbers[SESSION_TIMEOUT] <= numbers[HEARTBEAT_INTERVAL]:
-            raise _invalid(f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}")
+        for session, heartbeat in _PAIRS:
+            if numbers[session] <= numbers[heartbeat]:
+                raise _invalid(f"{session} must be greater than {heartbeat}")
 
 
-_PAIRED = (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
+_PAIRS = ((SESSION_TIMEOUT, HEARTBEAT_INTERVAL), (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL))
+_PAIRED = tuple(name for pair in _PAIRS for name in pair)
+_DURATION = re.compile(r"P(?:(\d{1,9})D)?(?:T(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:\.(\d{1,9}))?S)?)?")
+
+
+def reset_duration_ms(value: str) -> int:
+    """How far back `by_duration:<ISO 8601>` reaches; INVALID_CONFIG when it says nothing."""
+    text = value.removeprefix(_BY_DURATION)
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()) or text.endswith("T"):
+        raise _invalid(
+            f"Invalid value {value} for configuration {SHARE_OFFSET_RESET}: a duration such as by_duration:PT1H is needed"
+        )
+    days, hours, minutes, seconds = (int(number or 0) for number in found.groups()[:4])
+    fraction_ms = int(((found.group(5) or "") + "000")[:3])
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction_ms
 
 
 def _invalid(why: str) -> GroupError:

@@ -34,6 +34,11 @@ class GroupLimits(NamedTuple):
     max_subscribed_topics: int = 10_000
     max_pattern_chars: int = 1_000
 
+    # share groups (KIP-932); their other defaults are those of their settings
+    max_share_group_members: int = 200  # group.share.max.size
+    share_session_timeout_ms: int = 45_000  # group.share.session.timeout.ms
+    share_heartbeat_interval_ms: int = 5_000  # group.share.heartbeat.interval.ms
+
     # offsets
     max_offset_metadata_bytes: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 7 * DAY_MS  # offsets.retention.minutes

@@ -11,6 +11,8 @@ Every key starts with an int16 that says what it is; strings are int16 length + 
     key 100    group                                   a consumer-protocol group, JSON (ours)
     key 101    group, member id                        a member of one, JSON (ours)
     key 102    group                                   settings of a group, by name, JSON (ours)
+    key 103    group                                   a share group, JSON (ours)
+    key 104    group, member id                        a member of one, JSON (ours)
 
 A null value deletes. Older value versions of offsets (0-2) and of groups (0-2) are read, never written. What cannot be
 read raises `UnreadableRecord`; the replay reports it and goes on, as one bad record must not keep all groups away.
@@ -27,6 +29,8 @@ CLASSIC_KEY_VERSION = 2
 CONSUMER_GROUP_KEY_VERSION = 100
 CONSUMER_MEMBER_KEY_VERSION = 101
 GROUP_SETTINGS_KEY_VERSION = 102
+SHARE_GROUP_KEY_VERSION = 103
+SHARE_MEMBER_KEY_VERSION = 104
 OFFSET_VALUE_VERSION = 3
 CLASSIC_VALUE_VERSION = 3
 
@@ -65,7 +69,16 @@ class GroupSettingsKey(NamedTuple):
     group_id: str
 
 
-Key = OffsetKey | ClassicKey | ConsumerGroupKey | ConsumerMemberKey | GroupSettingsKey
+class ShareGroupKey(NamedTuple):
+    group_id: str
+
+
+class ShareMemberKey(NamedTuple):
+    group_id: str
+    member_id: str
+
+
+Key = OffsetKey | ClassicKey | ConsumerGroupKey | ConsumerMemberKey | GroupSettingsKey | ShareGroupKey | ShareMemberKey
 
 
 class OffsetValue(NamedTuple):
@@ -158,6 +171,14 @@ def group_settings_key(group_id: str) -> bytes:
     return _INT16.pack(GROUP_SETTINGS_KEY_VERSION) + _text(group_id)
 
 
+def share_group_key(group_id: str) -> bytes:
+    return _INT16.pack(SHARE_GROUP_KEY_VERSION) + _text(group_id)
+
+
+def share_member_key(group_id: str, member_id: str) -> bytes:
+    return _INT16.pack(SHARE_MEMBER_KEY_VERSION) + _text(group_id) + _text(member_id)
+
+
 def json_value(value: JsonObject) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -222,6 +243,10 @@ def read_key(data: bytes) -> Key:
             return ConsumerMemberKey(reader.text(), reader.text())
         if version == GROUP_SETTINGS_KEY_VERSION:
             return GroupSettingsKey(reader.text())
+        if version == SHARE_GROUP_KEY_VERSION:
+            return ShareGroupKey(reader.text())
+        if version == SHARE_MEMBER_KEY_VERSION:
+            return ShareMemberKey(reader.text(), reader.text())
     except UnicodeDecodeError as error:
         raise UnreadableRecord(str(error)) from None
     raise UnreadableRecord(f"key version {version}")

@@ -1,7 +1,7 @@
 """Which groups there are, of which type, and how the log tells it.
 
-A group id names one group, classic or consumer. An empty group of one type becomes one of the other when a member joins
-with the other protocol; its offsets, which belong to the id, stay. A group with members keeps its type: there is no
+A group id names one group: classic, consumer or share. An empty classic or consumer group becomes one of the other type when a
+member joins with the other protocol; its offsets, which belong to the id, stay. A share group has none and stays what it is. A group with members keeps its type: there is no
 migration of a live group, and the refusals are those of a Kafka whose migration policy is disabled.
 
 The replay folds group records to the last value of each key and builds the groups when the whole log is read. A
@@ -25,6 +25,8 @@ from trunkline.cursors.stream.records import (
     GroupSettingsKey,
     JsonObject,
     OffsetKey,
+    ShareGroupKey,
+    ShareMemberKey,
     UnreadableRecord,
     read_classic_value,
     read_json_value,
@@ -32,6 +34,7 @@ from trunkline.cursors.stream.records import (
     read_offset_value,
 )
 from trunkline.cursors.stream.runtime import GroupRuntime
+from trunkline.cursors.stream.share_group import ShareGroup
 from trunkline.log.batch import BatchHeader, read_marker
 from trunkline.log.records import iter_light
 from trunkline.log.store import LogStore, TopicPartition
@@ -63,6 +66,8 @@ class GroupRegistry:
         group = self._groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return group
+        if isinstance(group, ShareGroup):
+            raise GroupError(GroupErrorName.INCONSISTENT_GROUP_PROTOCOL, f"{group_id} is a share group")
         if group is not None:
             if not group.is_empty:
                 raise GroupError(GroupErrorName.INCONSISTENT_GROUP_PROTOCOL, f"{group_id} uses the consumer protocol")
@@ -77,6 +82,8 @@ class GroupRegistry:
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
+        if isinstance(group, ShareGroup):
+            raise GroupError(GroupErrorName.GROUP_ID_NOT_FOUND, f"{group_id} is a share group")
         if group is None:
             self.check_room()
         elif not group.is_empty:
@@ -98,6 +105,21 @@ class GroupRegistry:
         self.check_room()
         created = self._groups[group_id] = ClassicGroup(group_id, self._runtime)
         return created
+
+    def share_to_join(self, group_id: str) -> ShareGroup:
+        group = self._groups.get(group_id)
+        if group is None:
+            self.check_room()
+            created = self._groups[group_id] = ShareGroup(group_id, self._runtime, self._store.topics())
+            return created
+        return self.share(group_id)
+
+    def share(self, group_id: str) -> ShareGroup:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ShareGroup):
+            what = f"Share group {group_id} not found." if group is None else f"Group {group_id} is not a share group."
+            raise GroupError(GroupErrorName.GROUP_ID_NOT_FOUND, what)
+        return group
 
     def classic(self, group_id: str) -> ClassicGroup | None:
         group = self._groups.get(group_id)
@@ -150,6 +172,14 @@ class GroupRegistry:
                 _LOG.error("group %s is left out, its members will join again: %s", group_id, error)
                 continue
             self._groups[group_id] = group
+        for group_id, value in fold.share.items():
+            share = ShareGroup(group_id, self._runtime, self._store.topics())
+            try:
+                share.restore(value, fold.share_members.get(group_id, {}))
+            except UnreadableRecord as error:
+                _LOG.error("share group %s is left out, its members will join again: %s", group_id, error)
+                continue
+            self._groups[group_id] = share
         for group_id, (data, _) in fold.classic.items():
             if group_id in self._groups:
                 continue
@@ -170,6 +200,8 @@ class _Fold:
         self.consumer: dict[str, tuple[JsonObject, int]] = {}
         self.members: dict[str, dict[str, JsonObject]] = {}
         self.settings: dict[str, JsonObject] = {}
+        self.share: dict[str, JsonObject] = {}
+        self.share_members: dict[str, dict[str, JsonObject]] = {}
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
         if header.control:
@@ -202,8 +234,14 @@ class _Fold:
                 self.consumer[key.group_id] = (read_json_value(value), offset)
         elif isinstance(key, GroupSettingsKey):
             self.settings[key.group_id] = {} if value is None else read_json_value(value)
-        elif isinstance(key, ConsumerMemberKey):
-            members = self.members.setdefault(key.group_id, {})
+        elif isinstance(key, ShareGroupKey):
+            if value is None:
+                self.share.pop(key.group_id, None)
+            else:
+                self.share[key.group_id] = read_json_value(value)
+        elif isinstance(key, ConsumerMemberKey | ShareMemberKey):
+            of_all = self.members if isinstance(key, ConsumerMemberKey) else self.share_members
+            members = of_all.setdefault(key.group_id, {})
             if value is None:
                 members.pop(key.member_id, None)
             else:

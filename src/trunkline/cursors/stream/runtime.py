@@ -19,6 +19,7 @@ from trunkline.cursors.stream.timers import Timers
 class GroupType(StrEnum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class GroupRuntime(NamedTuple):
