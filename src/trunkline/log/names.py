@@ -9,6 +9,7 @@ from trunkline.log.errors import InvalidTopicName
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 TOPOLOGY_TOPIC = "__topology"
+SHARE_STATE_TOPIC = "__share_group_state"
 AUDIT_TOPIC = "__audit"
 # Internal topics. All but the audit trail are compacted: the broker's memory is their fold. What clients may do with them, the broker's guard says.
 RESERVED_TOPICS = frozenset(
@@ -20,11 +21,12 @@ RESERVED_TOPICS = frozenset(
         "__queue_state",
         "__sessions",
         "__retained",
+        SHARE_STATE_TOPIC,
     }
 )
 # Those that everybody may read, because an Apache Kafka has them too under these names. A new internal topic is nobody's
 # business until it is named here.
-READABLE_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+READABLE_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", SHARE_STATE_TOPIC})
 
 
 def folded(name: str) -> str:

@@ -1,5 +1,7 @@
 """The journal: the one place that writes queue state to `__queue_state` and reads it back.
 
+Share groups keep theirs in the same form in a topic of their own (see `cursors/share`).
+
 Queues say that they changed (`touch`); once per turn of the event loop `flush` asks each of them for its records and appends all
 of them as one batch. Plain acknowledgements are written to the operating system, which a killed process does not lose;
 `commit` also waits for the disk, for protocols that promise it.
@@ -46,16 +48,18 @@ class Journaled(Protocol):
 
 
 class QueueJournal:
-    def __init__(self, store: LogStore, clock: Clock, on_touch: Callable[[], None]) -> None:
+    def __init__(
+        self, store: LogStore, clock: Clock, on_touch: Callable[[], None], topic: str = QUEUE_STATE.topic
+    ) -> None:
         """`on_touch` is called whenever there is something to flush."""
         self._store = store
-        self._topic = StateTopic(store, clock, QUEUE_STATE.topic, QUEUE_STATE_CONFIG)
+        self._topic = StateTopic(store, clock, topic, QUEUE_STATE_CONFIG)
         self._touched: dict[Journaled, None] = {}
         self._unsynced = False
         self._on_touch = on_touch
 
     async def open(self) -> None:
-        """Create `__queue_state` if it is not there."""
+        """Create the topic if it is not there."""
         await self._topic.open()
 
     def replay(self) -> AsyncIterator[list[LightRecord]]:
