@@ -33,6 +33,7 @@ from trunkline.broker.transactions.own import OwnTransactions
 from trunkline.broker.turn import Turn
 from trunkline.budget import Budget, Holder
 from trunkline.clock import Clock, SystemClock
+from trunkline.cursors.share import SharePartitions
 from trunkline.cursors.stream import GroupCoordinator, GroupLimits
 from trunkline.log.capabilities import LogDirectory
 from trunkline.log.config import TOPOLOGY_CONFIG, TopicConfig
@@ -93,6 +94,7 @@ class BrokerCore:
         # What clients do not take from it: see `_output_let_go`.
         self.output = Budget(self.limits.max_unsent_bytes * 5 // 4, self._output_let_go)
         self.groups = GroupCoordinator(store, self.clock, limits=group_limits or GroupLimits(), held=self.input)
+        self.shares = SharePartitions(store, self.clock, self.groups.settings)
         self.transactions = TransactionCoordinator(store, self.groups, self.clock, limits=transaction_limits)
         self.turn = Turn()
         self.space = Space(store, min_free_bytes=self.limits.min_free_bytes)
@@ -118,6 +120,7 @@ class BrokerCore:
         await self.audit.start()
         await self.groups.start()
         await self.transactions.start()
+        await self.shares.start(self.groups.share_groups())
         await self._own_transactions.start()  # state may be part of a transaction: who reads it finds them ended
         topology = StateTopic(self.store, self.clock, TOPOLOGY_TOPIC, TOPOLOGY_CONFIG)
         await topology.open()
@@ -133,6 +136,7 @@ class BrokerCore:
         self._tasks = [
             asyncio.create_task(self.groups.run_timers(), name="group timers"),
             asyncio.create_task(self.transactions.run_timers(), name="transaction timers"),
+            asyncio.create_task(self.shares.run_timers(), name="share group timers"),
         ]
 
     async def close(self) -> None:
@@ -146,6 +150,7 @@ class BrokerCore:
             await self.messaging.close()
         await self.audit.close()
         await self.transactions.close()
+        await self.shares.close()
         await self.groups.close()
         await self.store.close()
         self.complaints.close()
@@ -202,7 +207,10 @@ class BrokerCore:
 
     async def delete_topic(self, name: str) -> None:
         guard.check(Operation.DELETE, name)
+        info = self.store.topic(name)
         await self.store.delete_topic(name)
+        if info is not None:
+            self.shares.topic_deleted(info.id)
         await self.groups.topic_deleted(name)
         self.groups.topics_changed()
 
@@ -242,6 +250,11 @@ class BrokerCore:
         """Where the log lies on this machine; nothing where the store has no files of its own."""
         files = self.store.log_directories
         return () if files is None else await files.directories()
+
+    async def delete_group(self, group_id: str) -> None:
+        """Remove a group without members, and where it stands."""
+        await self.groups.delete_group(group_id)
+        await self.shares.delete(group_id)
 
     # -- identity ------------------------------------------------------------------------------------------------
 

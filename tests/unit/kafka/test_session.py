@@ -43,6 +43,7 @@ from trunkline.protocols.kafka.messages.produce import (
     TopicProduceData,
 )
 from trunkline.protocols.kafka.session import Session
+from trunkline.protocols.kafka.share_sessions import ShareSessions
 from trunkline.protocols.listener.session import Buffer
 
 FETCH_VERSION, PRODUCE_VERSION, METADATA_VERSION, CREATE_VERSION = 12, 9, 9, 5
@@ -56,7 +57,7 @@ class Client(PlainWire):
         super().__init__(listener="kafka")
         self.sent: list[bytes] = []
         self.arrived = asyncio.Event()
-        self.session = Session(broker, FetchSessions(), SpareBuffers(), self)
+        self.session = Session(broker, FetchSessions(), ShareSessions(), SpareBuffers(), self)
         self._correlation_id = 0
 
     def write(self, data: Buffer) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
 from trunkline.broker.audit import CHANGE
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
+from trunkline.protocols.kafka.share_sessions import ShareSessions
 from trunkline.security.principal import Principal
 from trunkline.security.rules import CLUSTER_NAME, OPERATIONS_OF, Kind, Operation
 
@@ -29,10 +30,13 @@ class Context:
     api_key: int
     version: int
     fetch_sessions: FetchSessions
+    share_sessions: ShareSessions
     principal: Principal
     # To be called when everything is done that a later request on this connection could notice, if that is before the
     # answer: the later ones may begin then.
     took_effect: Callable[[], None]
+    # What is to be done when the connection ends; by whom it is for, so that it can be taken back.
+    at_end: dict[Hashable, Callable[[], None]]
 
     def allows(self, operation: Operation, kind: Kind, name: str) -> bool:
         """Whether this client may do this; nothing is noted if it may not."""

@@ -6,6 +6,7 @@ from trunkline.broker.core import BrokerCore
 from trunkline.protocols.kafka.codec import SpareBuffers
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.session import Session
+from trunkline.protocols.kafka.share_sessions import ShareSessions
 from trunkline.protocols.listener.server import Server
 from trunkline.protocols.listener.session import Wire
 
@@ -24,10 +25,11 @@ class KafkaServer(Server[Session]):
             tick_ms=min(_MAX_TICK_MS, limits.max_idle_ms / 4, limits.max_request_ms / 4),
         )
         self.fetch_sessions = FetchSessions()
+        self.share_sessions = ShareSessions()
         self._spares = SpareBuffers()
 
     def make_session(self, wire: Wire) -> Session:
-        return Session(self.broker, self.fetch_sessions, self._spares, wire)
+        return Session(self.broker, self.fetch_sessions, self.share_sessions, self._spares, wire)
 
     def tick(self) -> None:
         now_ms = self.broker.clock.monotonic_ms()

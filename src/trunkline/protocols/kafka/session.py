@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 import types
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Hashable
 from typing import NamedTuple
 
 from trunkline.broker.core import BrokerCore
@@ -50,6 +50,7 @@ from trunkline.protocols.kafka.codec import (
 from trunkline.protocols.kafka.context import CloseConnection, Context
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.handlers.api_versions import unsupported_api_versions
+from trunkline.protocols.kafka.share_sessions import ShareSessions
 from trunkline.protocols.listener.session import Wire
 from trunkline.security.principal import anonymous, is_loopback
 
@@ -89,13 +90,22 @@ class _Waiting(NamedTuple):
 class Session:
     """One connection's requests."""
 
-    def __init__(self, broker: BrokerCore, fetch_sessions: FetchSessions, spares: SpareBuffers, wire: Wire) -> None:
+    def __init__(
+        self,
+        broker: BrokerCore,
+        fetch_sessions: FetchSessions,
+        share_sessions: ShareSessions,
+        spares: SpareBuffers,
+        wire: Wire,
+    ) -> None:
         self.broker = broker
         self.client_host = wire.host
         self.local_host = wire.local_host
         self.principal = anonymous(wire.host, administrator=is_loopback(wire.host))
         self.listener = wire.listener
         self._fetch_sessions = fetch_sessions
+        self._share_sessions = share_sessions
+        self._at_end: dict[Hashable, Callable[[], None]] = {}
         self._wire = wire
         self._frames = FrameReader(
             broker.limits.max_request_bytes,
@@ -210,6 +220,9 @@ class Session:
         self.unsettled.clear()
         self.broker.counters.unsent_bytes -= sum(slot.held_bytes for slot in self._line)
         self._line.clear()
+        for at_end in list(self._at_end.values()):
+            at_end()
+        self._at_end.clear()
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -254,8 +267,10 @@ class Session:
             header.api_key,
             version,
             self._fetch_sessions,
+            self._share_sessions,
             self.principal,
             slot.settle,
+            self._at_end,
         )
         if must_wait or len(frame) > LARGE_REQUEST_BYTES:
             slot.request_bytes = len(frame)

@@ -61,6 +61,13 @@ _TABLE: dict[int, tuple[str, str]] = {
     ApiKey.OFFSET_COMMIT: ("groups", "offset_commit"),
     ApiKey.OFFSET_FETCH: ("groups", "offset_fetch"),
     ApiKey.OFFSET_DELETE: ("groups", "offset_delete"),
+    ApiKey.SHARE_GROUP_HEARTBEAT: ("share_groups", "share_group_heartbeat"),
+    ApiKey.SHARE_GROUP_DESCRIBE: ("share_groups", "share_group_describe"),
+    ApiKey.SHARE_FETCH: ("share_fetch", "share_fetch"),
+    ApiKey.SHARE_ACKNOWLEDGE: ("share_fetch", "share_acknowledge"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ("share_groups", "describe_share_group_offsets"),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("share_groups", "alter_share_group_offsets"),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("share_groups", "delete_share_group_offsets"),
     ApiKey.INIT_PRODUCER_ID: ("transactions", "init_producer_id"),
     ApiKey.ADD_PARTITIONS_TO_TXN: ("transactions", "add_partitions_to_txn"),
     ApiKey.ADD_OFFSETS_TO_TXN: ("transactions", "add_offsets_to_txn"),
@@ -73,7 +80,15 @@ _TABLE: dict[int, tuple[str, str]] = {
 
 # When a later request on the same connection may begin, other than when the earlier one is answered (see `session`).
 # These have changed all that they change before they wait for anything: then they wait for other members, or for the disk.
-AT_FIRST_WAIT = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT})
+AT_FIRST_WAIT = frozenset(
+    {
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_ACKNOWLEDGE,
+    }
+)
 # These may begin while others of their kind are under way: reads disturb no reads, and commits are applied in the order
 # in which they began.
 AMONG_THEMSELVES = frozenset({ApiKey.FETCH, ApiKey.OFFSET_COMMIT})

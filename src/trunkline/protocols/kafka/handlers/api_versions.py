@@ -16,8 +16,8 @@ from trunkline.protocols.kafka.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-# (feature, highest level): KIP-848 groups, and transactions with KIP-890's implicit partitions.
-FEATURES = {"group.version": 1, "transaction.version": 2}
+# (feature, highest level): KIP-848 groups, share groups (KIP-932), and transactions with KIP-890's implicit partitions.
+FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
 
 
 @cache

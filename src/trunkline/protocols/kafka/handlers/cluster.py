@@ -79,7 +79,8 @@ from trunkline.protocols.kafka.messages.update_features import (
 )
 from trunkline.security.rules import CLUSTER_NAME, Kind, Operation
 
-_GROUP, _TRANSACTION = 0, 1
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_SHARE_VERSION = 6  # FindCoordinator knows share coordinators from here on
 _METADATA_TOPIC = "__cluster_metadata"
 _QUORUM_EPOCH = 1
 _UPGRADE_TYPES = frozenset({1, 2, 3})  # upgrade, safe downgrade, unsafe downgrade
@@ -91,7 +92,9 @@ async def find_coordinator(context: Context, request: FindCoordinatorRequest) ->
     node_id = context.broker.settings.node_id
     response = FindCoordinatorResponse()
     code, message = ErrorCode.NONE, None
-    if request.key_type not in {_GROUP, _TRANSACTION}:
+    if request.key_type not in {_GROUP, _TRANSACTION} and (
+        request.key_type != _SHARE or context.version < _SHARE_VERSION
+    ):
         code, message = ErrorCode.INVALID_REQUEST, f"unknown coordinator type {request.key_type}"
     if context.version >= 4:
         for key in request.coordinator_keys:

@@ -351,7 +351,7 @@ async def delete_groups(context: Context, request: DeleteGroupsRequest) -> Delet
         response.results.append(result)
         try:
             context.check(Operation.DELETE, Kind.GROUP, group_id)
-            await context.broker.groups.delete_group(group_id)
+            await context.broker.delete_group(group_id)
             context.changed(f"group {group_id}", "deleted")
         except (GroupError, LogError) as error:
             result.error_code = code_of(error)

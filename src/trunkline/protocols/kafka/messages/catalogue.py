@@ -66,6 +66,9 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 # Key, name, module, first version, last version, first flexible version.
@@ -127,4 +130,7 @@ ROWS = (
     (77, "ShareGroupDescribe", "share_group_describe", 1, 1, 0),
     (78, "ShareFetch", "share_fetch", 1, 2, 0),
     (79, "ShareAcknowledge", "share_acknowledge", 1, 2, 0),
+    (90, "DescribeShareGroupOffsets", "describe_share_group_offsets", 0, 1, 0),
+    (91, "AlterShareGroupOffsets", "alter_share_group_offsets", 0, 0, 0),
+    (92, "DeleteShareGroupOffsets", "delete_share_group_offsets", 0, 0, 0),
 )
