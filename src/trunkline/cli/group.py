@@ -1,4 +1,4 @@
-"""`trunkline group`: consumer groups, how far they are, and moving them."""
+"""`trunkline group`: consumer and share groups, how far they are, and moving them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from trunkline.cli.options import client_options, json_option, parse_since
 from trunkline.cli.output import print_json, print_table, remark
 from trunkline.client import Client, ClientError
 from trunkline.client.groups import Group, Groups, Progress
+from trunkline.client.share_groups import SHARE, ShareGroups
 from trunkline.client.topics import EARLIEST, LATEST, Topics
 from trunkline.log.store import TopicPartition
 
 
 @click.group
 def group() -> None:
-    """List, describe, reset and delete consumer groups."""
+    """List, describe, reset and delete consumer and share groups."""
 
 
 @group.command("list")
@@ -43,6 +44,8 @@ def list_groups(client: Client, as_json: bool) -> None:
 @client_options
 def describe(client: Client, name: str, as_json: bool) -> None:
     """Show a group's members and, per partition, its committed offset and lag.
+
+    Of a share group the offset is the first that is not done with; its lag counts the records that are not.
 
     \b
     trunkline group describe billing
@@ -140,13 +143,13 @@ def reset(
     if sum(item is not None for item in (target, since, shift)) != 1:
         raise click.UsageError("give one of --to, --since and --shift")
     groups = Groups(client)
-    committed = _committed(groups, name, new_allowed=bool(topics))
+    shared, committed = _committed(groups, name, new_allowed=bool(topics))
     partitions = _chosen(client, topics) if topics else sorted(committed)
     if not partitions:
         raise CommandError(f"group {name} has committed no offsets", "name what to set with --topic")
     after = _targets(client, partitions, committed, target=target, since=since, shift=shift)
     if not dry_run:
-        groups.commit(name, after)
+        (ShareGroups(client).move if shared else groups.commit)(name, after)
     if as_json:
         print_json(
             {
@@ -164,19 +167,23 @@ def reset(
     remark("nothing was changed (--dry-run)" if dry_run else f"moved group {name}")
 
 
-def _committed(groups: Groups, name: str, *, new_allowed: bool) -> dict[TopicPartition, int]:
+def _committed(groups: Groups, name: str, *, new_allowed: bool) -> tuple[bool, dict[TopicPartition, int]]:
+    """Whether it is a share group, and where it stands."""
     try:
         found: Group = groups.describe(name)
     except ClientError as error:
         if error.name == "GROUP_ID_NOT_FOUND" and new_allowed:
-            return {}
+            return False, {}
         raise
     if found.members:
         raise CommandError(
             f"group {name} has {len(found.members)} member{'' if len(found.members) == 1 else 's'}",
             "stop its consumers first; `trunkline group describe` shows them",
         )
-    return groups.committed(name)
+    if found.kind == SHARE:
+        standings = ShareGroups(groups.client).standings(name)
+        return True, {tp: standing.start_offset for tp, standing in standings.items()}
+    return False, groups.committed(name)
 
 
 def _chosen(client: Client, topics: tuple[str, ...]) -> list[TopicPartition]:

@@ -1,7 +1,7 @@
-"""Consumer groups seen from outside: list, describe, committed offsets and lag, reset, delete.
+"""Groups seen from outside: list, describe, committed offsets and lag, reset, delete.
 
-Both group protocols are covered: the classic one, where members' assignments are bytes that the members agreed on, and
-the consumer protocol (KIP-848), where the broker assigns. `describe` finds out which one a group uses.
+All kinds are covered: the classic protocol, where members' assignments are bytes that the members agreed on, the consumer
+protocol (KIP-848), where the broker assigns, and share groups. `describe` finds out of which kind a group is.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from trunkline.client.client import Client
 from trunkline.client.errors import check, refusal
+from trunkline.client.share_groups import SHARE, ShareGroups, Standing
 from trunkline.client.topics import EARLIEST, LATEST, Topics
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.kafka.apis import ApiKey
 from trunkline.protocols.kafka.errors import ErrorCode
-from trunkline.protocols.kafka.messages import consumer_group_describe, describe_groups
+from trunkline.protocols.kafka.messages import consumer_group_describe, describe_groups, share_group_describe
 from trunkline.protocols.kafka.messages.consumer_protocol import ConsumerProtocolAssignment
 from trunkline.protocols.kafka.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from trunkline.protocols.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -63,17 +64,23 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a group is on one partition. `committed` is None where it has not committed anything."""
+    """How far a group is on one partition. `committed` is None where it has not committed anything.
+
+    A share group commits nothing: its offset is the first that is not done with, and the broker tells how many are not.
+    """
 
     partition: TopicPartition
     committed: int | None
     end: int
     start: int
     member: GroupMember | None
+    told_lag: int | None = None
 
     @property
     def lag(self) -> int:
         """Records still to be read; a group without a commit has everything before it."""
+        if self.told_lag is not None:
+            return self.told_lag
         at = self.start if self.committed is None else self.committed
         return max(0, self.end - at)
 
@@ -107,6 +114,13 @@ class Groups:
                 check(item.error_code, f"group {name}", item.error_message)
                 members = [_consumer_member(member) for member in item.members]
                 return Group(name, item.group_state, "consumer", item.assignor_name, members)
+        if coordinator.supports(ApiKey.SHARE_GROUP_DESCRIBE):
+            asked = share_group_describe.ShareGroupDescribeRequest(group_ids=[name])
+            (share,) = coordinator.request(asked, share_group_describe.ShareGroupDescribeResponse).groups
+            if share.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                check(share.error_code, f"group {name}", share.error_message)
+                sharing = [_share_member(member) for member in share.members]
+                return Group(name, share.group_state, SHARE, share.assignor_name, sharing)
         classic = describe_groups.DescribeGroupsRequest(groups=[name])
         (found,) = coordinator.request(classic, describe_groups.DescribeGroupsResponse).groups
         # Old brokers describe a group that does not exist as dead instead of saying so.
@@ -176,7 +190,12 @@ class Groups:
 
     def progress(self, group: Group, topics: Iterable[str] = ()) -> list[Progress]:
         """Committed offset, end and owner of each partition that the group has a commit for or a member on."""
-        committed = self.committed(group.name)
+        standings: Mapping[TopicPartition, Standing] = {}
+        if group.kind == SHARE:
+            standings = ShareGroups(self.client).standings(group.name)
+            committed = {tp: standing.start_offset for tp, standing in standings.items()}
+        else:
+            committed = self.committed(group.name)
         owners = {tp: member for member in group.members for tp in member.assigned}
         wanted = set(topics)
         partitions = {tp for tp in committed.keys() | owners.keys() if not wanted or tp.topic in wanted}
@@ -187,7 +206,10 @@ class Groups:
         )
         ends = Topics(self.client).offsets(alive, LATEST)
         starts = Topics(self.client).offsets(alive, EARLIEST)
-        return [Progress(tp, committed.get(tp), ends[tp], starts[tp], owners.get(tp)) for tp in alive]
+        lags = {tp: standing.lag for tp, standing in standings.items() if standing.lag >= 0}
+        if group.kind == SHARE:
+            lags = {tp: 0 for tp in alive if tp not in standings} | lags  # nothing is owed of what it never read
+        return [Progress(tp, committed.get(tp), ends[tp], starts[tp], owners.get(tp), lags.get(tp)) for tp in alive]
 
 
 def _consumer_member(item: consumer_group_describe.Member) -> GroupMember:
@@ -197,6 +219,15 @@ def _consumer_member(item: consumer_group_describe.Member) -> GroupMember:
         for partition in topic.partitions
     ]
     return GroupMember(item.member_id, item.client_id, item.client_host, item.instance_id, assigned)
+
+
+def _share_member(item: share_group_describe.Member) -> GroupMember:
+    assigned = [
+        TopicPartition(topic.topic_name, partition)
+        for topic in item.assignment.topic_partitions
+        for partition in topic.partitions
+    ]
+    return GroupMember(item.member_id, item.client_id, item.client_host, None, assigned)
 
 
 def _classic_member(item: describe_groups.DescribedGroupMember, protocol_type: str) -> GroupMember:
