@@ -43,6 +43,7 @@ MQTT_EXCHANGE: Final = "amq.topic"  # where MQTT topics are routing keys
 MANAGEMENT, MONITORING, POLICYMAKER = "management", "monitoring", "policymaker"
 _LOOKERS: Final = frozenset({MANAGEMENT, MONITORING, POLICYMAKER})
 _PRIVATE: Final = RESERVED_TOPICS - READABLE_TOPICS
+_SYS: Final = "$SYS"
 _MAX_KNOWN: Final = 100_000
 
 # What a permission has to match for an operation on a topic: one of these.
@@ -431,6 +432,8 @@ class AccessControl:
     ) -> Decision:
         if self.is_super(principal):
             return Decision(True, f"{principal.name} is an administrator")
+        if _is_sys(topic):
+            return self._of_sys(self.rules.of_topic(principal, client_id, operation, topic))
         if operation is Operation.WRITE:
             key = topic.replace("/", ".")
             if not self.allows_key(principal, DEFAULT_VHOST, MQTT_EXCHANGE, Access.WRITE, key, client_id):
@@ -453,6 +456,8 @@ class AccessControl:
     def decide_filter(self, principal: Principal, client_id: str, topic_filter: str) -> Decision:
         if self.is_super(principal):
             return Decision(True, f"{principal.name} is an administrator")
+        if _is_sys(topic_filter):
+            return self._of_sys(self.rules.of_filter(principal, client_id, Operation.READ, topic_filter))
         key = topic_filter.replace("/", ".").replace("+", "*")
         if not self.allows_key(principal, DEFAULT_VHOST, MQTT_EXCHANGE, Access.READ, key, client_id):
             return Decision(False, f"the topic permission for {MQTT_EXCHANGE} does not match {key}")
@@ -470,6 +475,16 @@ class AccessControl:
         of_permission = self._of_permission(principal, Operation.READ, DEFAULT_VHOST, MQTT_EXCHANGE, *log_topics)
         return self._decided(principal, DEFAULT_VHOST, (of_filter, refusal, of_permission))
 
+    @staticmethod
+    def _of_sys(verdict: Verdict) -> Decision:
+        """What the broker tells of itself is for administrators, once anything is restricted, and for who is allowed it."""
+        return _of_verdict(verdict) or Decision(False, f"{_SYS} is for administrators")
+
+    def refused_mqtt(self, principal: Principal, operation: Operation, topic: str) -> None:
+        """Note that a client was refused."""
+        text = f"may not {operation.name.lower()}"
+        self._audit.add(ACCESS_REFUSED, principal, protocol="mqtt", target=f"MQTT topic {topic}", text=text)
+
     def _log_topics(self, levels: Sequence[str]) -> list[str]:
         """Those that have messages of what a filter matches."""
         return [
@@ -485,6 +500,10 @@ class AccessControl:
             return True
         topic_filter = _filter_of_key(key)
         return self.rules.of_whole_filter(principal, Operation.READ, topic_filter).say is not Say.REFUSED
+
+
+def _is_sys(topic: str) -> bool:
+    return topic == _SYS or topic.startswith(_SYS + "/")
 
 
 def _of_verdict(verdict: Verdict) -> Decision | None:

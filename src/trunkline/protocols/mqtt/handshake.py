@@ -30,6 +30,7 @@ from trunkline.protocols.mqtt.packets import (
 )
 from trunkline.protocols.mqtt.sessions.registry import SessionRefused
 from trunkline.protocols.mqtt.sessions.session import NEVER_EXPIRES_S, Session
+from trunkline.security.rules import Operation
 
 METHOD = "PLAIN"
 DEFAULT_RECEIVE_MAXIMUM = 65_535
@@ -170,7 +171,9 @@ class Handshake:
             return False
         self._user = admission.principal.name
         self._connection.user_name = self._user
-        self._connection.principal = admission.principal
+        if self._connection.principal != admission.principal:
+            self._connection.principal = admission.principal
+            self._hub.sessions.access_changed()
         return True
 
     # -- opening -------------------------------------------------------------------------------------------------------
@@ -192,6 +195,10 @@ class Handshake:
     def _open(self) -> None:
         hub, limits, packet, connection = self._hub, self._hub.limits, self._packet, self._connection
         connection.user_name = self._user
+        if packet.will is not None and not self._may_have(packet.will.topic):
+            hub.control.refused_mqtt(connection.principal, Operation.WRITE, packet.will.topic)
+            connection.refuse_connect(errors.NOT_AUTHORIZED, "the will may not be published by this user")
+            return
         expiry_s = 0 if packet.clean_start else NEVER_EXPIRES_S
         receive_maximum = DEFAULT_RECEIVE_MAXIMUM
         if packet.version == V5:
@@ -225,6 +232,13 @@ class Handshake:
             connection.refuse_connect(refusal.reason_code)
             return
         connection.opened(session, encode(ConnAck(present, errors.SUCCESS, answer), packet.version))
+
+    def _may_have(self, will_topic: str) -> bool:
+        """Whether the client may publish the will that it leaves."""
+        connection, hub = self._connection, self._hub
+        return hub.control.may_publish(
+            connection.principal, connection.client_id, will_topic, hub.routes.log_topic(will_topic)
+        )
 
     def _answer(self, expiry_s: int, keep_alive_s: int) -> Properties:
         """What CONNACK tells a client of 5.0 that is not as it asked, or as it would assume."""

@@ -58,6 +58,7 @@ class Hub:
         self.complaints = broker.complaints
         self.space = broker.space
         self.turn = broker.turn
+        self.control = broker.access
         self.access = Access(broker.logins, anonymous=anonymous)
         self.counters = broker.counters.mqtt
         self.keep_alive = KeepAlive(clock)
@@ -66,7 +67,7 @@ class Hub:
             store, clock, max_messages=limits.max_retained_messages, max_bytes=limits.max_retained_bytes
         )
         self.retention = Retention(self.retained, clock, self.counters, self.complaints, self.agenda)
-        self.routes = Routes(mapping, limits)
+        self.routes = Routes(mapping, limits, self.control)
         self.sources = Sources(broker, mapping, limits.max_packet_bytes, self._source_changed, self._source_dropped)
         self.journal = SessionJournal(store, clock, self.agenda)
         self.feed = Feed(store, self.routes, self.sources, self.agenda, limits)
@@ -85,7 +86,15 @@ class Hub:
             limits.max_turn_bytes,
         )
         commons = Commons(
-            clock, limits, self.counters, self.routes, self.sources, self.retention, self.journal, self.agenda
+            clock,
+            limits,
+            self.counters,
+            self.control,
+            self.routes,
+            self.sources,
+            self.retention,
+            self.journal,
+            self.agenda,
         )
         self.sessions = Sessions(commons, self.publishing, self.complaints)
         self.management = Management(self.sessions, commons, self.feed)
@@ -93,6 +102,7 @@ class Hub:
         self._waiting_output: deque[tuple[Ticket | None, list[tuple[Output, bytes]]]] = deque()
         self._short_of_space: list[tuple[Output, Callable[[], None]]] = []
         self.space.subscribe(self._space_changed)
+        self.control.subscribe(self.sessions.access_changed)
 
     async def start(self) -> None:
         """Fold the internal topics."""

@@ -17,6 +17,7 @@ from trunkline.protocols.mqtt.packets import PUBACK, PUBCOMP, PUBREC, V5, PubAck
 from trunkline.protocols.mqtt.routes import Route
 from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.sessions.session import Session
+from trunkline.security.rules import Kind, Operation
 
 
 class Publisher:
@@ -35,7 +36,11 @@ class Publisher:
         route = hub.routes.known.get(topic)
         if route is None:
             route = hub.routes.route(topic)
-        if route.refusal or (qos and not self._admit_run(qos, packet.packet_ids)):
+        if (
+            route.refusal
+            or not (hub.control.open or self._may_publish(route))
+            or (qos and not self._admit_run(qos, packet.packet_ids))
+        ):
             for each in packet.packets():
                 if isinstance(each, Publish) and connection.phase is Phase.CONNECTED:
                     self.publish(each)
@@ -76,11 +81,14 @@ class Publisher:
         hub.counters.messages_received += 1
         qos = packet.qos
         refusal = route.refusal
-        if refusal and connection.principal.administrator and hub.management.handle(packet):
+        if refusal and hub.control.is_super(connection.principal) and hub.management.handle(packet):
             if qos and connection.phase is Phase.CONNECTED and not (qos == 2 and self._repeated(packet)):
                 self._admit(packet, qos)
             return
         if qos == 2 and self._repeated(packet):
+            return
+        if not refusal and not hub.control.open and not self._may_publish(route):
+            self._deny(packet)
             return
         if qos and packet.retain and not refusal and not hub.retained.reserve(packet.topic, len(packet.payload)):
             hub.counters.retained_refused += 1
@@ -111,6 +119,25 @@ class Publisher:
             packet.topic, [packet.payload], packet.qos, packet.retain, wire_properties(properties), expires_ms, connection.client_id
         )  # fmt: skip
         return run, section
+
+    def _may_publish(self, route: Route) -> bool:
+        """Whether this client may write to the topic, and to the queues that are bound to it."""
+        connection, control = self._connection, self._hub.control
+        log_topic = None if route.mapped is None else route.mapped.topic
+        return control.may_publish(connection.principal, connection.client_id, route.topic, log_topic) and all(
+            control.allows(connection.principal, Operation.WRITE, Kind.TOPIC, queue.topic)
+            for queue in self._hub.publishing.queues_of(route)
+        )
+
+    def _deny(self, packet: Publish) -> None:
+        """Drop what this client may not publish. As Mosquitto, only 5.0 is told, which has a way to say so."""
+        connection, hub, qos = self._connection, self._hub, packet.qos
+        hub.counters.refused += 1
+        hub.control.refused_mqtt(connection.principal, Operation.WRITE, packet.topic)
+        if qos and connection.version == V5:
+            self._refuse_publication(packet, errors.NOT_AUTHORIZED)
+        elif qos:
+            self._admit(packet, qos)
 
     def _refuse_publication(self, packet: Publish, reason_code: int) -> None:
         """Tell the client that this will not be stored, in the one way that there is for it."""

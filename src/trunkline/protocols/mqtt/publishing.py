@@ -15,6 +15,7 @@ import logging
 from typing import Protocol
 
 from trunkline.broker.counters import MqttCounters
+from trunkline.broker.messaging.queue import Queue
 from trunkline.clock import Clock
 from trunkline.log.errors import LogError
 from trunkline.log.store import TopicPartition
@@ -130,6 +131,10 @@ class Publishing:
         )
         run = Run(topic, [payload], qos, retain, wire_properties(properties), expires_ms, publisher)
         self.publish(route, run, section)
+
+    def queues_of(self, route: Route) -> tuple[Queue, ...]:
+        """The queues of AMQP that get this topic's publications."""
+        return route.queues if self._bindings.bound(route) else ()
 
     def congested(self) -> bool:
         return self._pending_bytes + self._writer.unplaced_bytes > self._max_turn_bytes

@@ -10,6 +10,7 @@ subscriptions are there through their group.
 
 from __future__ import annotations
 
+from trunkline.broker.access import AccessControl
 from trunkline.broker.messaging.mapping import Mapped, Mapping
 from trunkline.broker.messaging.queue import Queue
 from trunkline.protocols.mqtt.errors import NOT_AUTHORIZED, TOPIC_NAME_INVALID
@@ -52,8 +53,9 @@ class Route:
 
 
 class Routes:
-    def __init__(self, mapping: Mapping, limits: MqttLimits) -> None:
+    def __init__(self, mapping: Mapping, limits: MqttLimits, control: AccessControl) -> None:
         self.mapping = mapping
+        self._control = control
         self._limits = limits
         self._tree: TopicTree[Subscription | SharedAmong] = TopicTree(MQTT)
         self.known: dict[str, Route] = {}  # read directly by the hot path
@@ -80,12 +82,23 @@ class Routes:
                 by_session.setdefault(value.session, []).append(value)
             else:
                 groups.append(value)
-        targets = tuple(Target(session, *deliveries(matched)) for session, matched in by_session.items())
+        unguarded = self._control.open
+        targets = tuple(
+            Target(session, *deliveries(matched))
+            for session, matched in by_session.items()
+            if unguarded or session.may_get(topic)
+        )
         route = Route(topic, self.mapping.resolve(topic), targets, tuple(groups), self.refusal(topic))
         if len(self.known) >= MAX_ROUTES:
             self.known.clear()
         self.known[topic] = route
         return route
+
+    def log_topic(self, topic: str) -> str | None:
+        """Where publications of this topic are stored; None if they are not."""
+        found = self.known.get(topic)
+        mapped = self.mapping.resolve(topic) if found is None else found.mapped
+        return None if mapped is None else mapped.topic
 
     def refusal(self, topic: str) -> int:
         """Why a client may not publish to this topic; 0 if it may."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trunkline.broker.access import AccessControl
 from trunkline.broker.counters import MqttCounters
 from trunkline.clock import Clock
 from trunkline.protocols.mqtt.agenda import Agenda
@@ -18,6 +19,7 @@ class Commons:
         clock: Clock,
         limits: MqttLimits,
         counters: MqttCounters,
+        control: AccessControl,
         routes: Routes,
         sources: Sources,
         retention: Retention,
@@ -27,6 +29,7 @@ class Commons:
         self.clock = clock
         self.limits = limits
         self.counters = counters
+        self.control = control
         self.routes = routes
         self.sources = sources
         self.retention = retention

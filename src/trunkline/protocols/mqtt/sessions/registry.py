@@ -20,6 +20,7 @@ from trunkline.log.batch import BatchHeader
 from trunkline.log.errors import LogError
 from trunkline.protocols.mqtt.errors import (
     IMPLEMENTATION_SPECIFIC_ERROR,
+    NOT_AUTHORIZED,
     PACKET_TOO_LARGE,
     QUOTA_EXCEEDED,
     TOPIC_FILTER_INVALID,
@@ -41,6 +42,7 @@ from trunkline.protocols.mqtt.source import Source
 from trunkline.routing.covering import covers
 from trunkline.routing.dialect import MQTT
 from trunkline.routing.errors import InvalidPattern
+from trunkline.security.rules import Operation
 
 logger = logging.getLogger(__name__)
 
@@ -335,6 +337,12 @@ class Sessions:
         if will is not None:
             self._publishing.publish_will(will, session.client_id)
 
+    def access_changed(self) -> None:
+        """What users may do has changed: whom a topic reaches is found anew."""
+        self._commons.routes.known.clear()
+        for session in self.by_client.values():
+            session.access_changed()
+
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
     def subscribe(self, session: Session, wanted: RequestedSubscription, identifier: int) -> int:
@@ -362,6 +370,13 @@ class Sessions:
         if any(covers(MQTT, refused, subscription.filter) for refused in commons.limits.refused_filters):
             commons.counters.refused += 1
             return UNSPECIFIED_ERROR
+        link = session.link
+        if link is not None and not commons.control.may_subscribe(
+            link.principal, session.client_id, subscription.filter
+        ):
+            commons.counters.refused += 1
+            commons.control.refused_mqtt(link.principal, Operation.READ, subscription.filter)
+            return NOT_AUTHORIZED
         before = session.subscriptions.get(name)
         if before is None and (
             len(session.subscriptions) >= commons.limits.max_subscriptions

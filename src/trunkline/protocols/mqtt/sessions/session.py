@@ -106,6 +106,16 @@ class Session(Follower):
     def subscriptions_changed(self) -> None:
         self._matches.clear()
 
+    def access_changed(self) -> None:
+        """What users may do has changed."""
+        self._matches.clear()
+
+    def may_get(self, topic: str) -> bool:
+        link, control = self.link, self.commons.control
+        if control.open or link is None:
+            return True
+        return control.may_get(link.principal, self.client_id, topic, self.commons.routes.log_topic(topic))
+
     # -- live ----------------------------------------------------------------------------------------------------------
 
     def deliver(self, run: Run, target: Target) -> None:
@@ -289,7 +299,7 @@ class Session(Follower):
             portion = 0
             while queue and portion < 256 and not self.window.full():
                 name, how, own_too = queue.popleft()
-                message = self.commons.retention.message(name)
+                message = self.commons.retention.message(name) if self.may_get(name) else None
                 if message is not None and (own_too or message.publisher != self.client_id):
                     self.give([message], how)
                     portion += 1
@@ -340,8 +350,8 @@ class Session(Follower):
         if packet_id not in self.window.entries:
             return  # acknowledged in the meantime
         left_s = None if message is None else message.seconds_left(self.commons.clock)
-        if message is None or left_s == 0:
-            self.window.drop(packet_id)  # retention or its expiry has taken it
+        if message is None or left_s == 0 or not self.may_get(message.topic):
+            self.window.drop(packet_id)  # retention or its expiry has taken it, or it is not for this client any more
             self.commons.journal.flow_changed(self)
             return
         how = self._match(message.topic, message.partition, message.offset)
@@ -364,7 +374,7 @@ class Session(Follower):
     def wants(self, topic: str) -> bool:
         if topic in self._matches:
             return self._matches[topic] is not None
-        if matching(self._own(), topic):
+        if matching(self._own(), topic) and self.may_get(topic):
             return True
         self._remember(topic, None)
         return False
@@ -398,7 +408,7 @@ class Session(Follower):
     def _match(self, topic: str, partition: TopicPartition | None, offset: int) -> Match | None:
         if topic in self._matches:
             return self._matches[topic]
-        found = matching(self._own(), topic)
+        found = matching(self._own(), topic) if self.may_get(topic) else []
         if any(each.since for each in found) and partition is not None:
             name = str(partition)
             found = [each for each in found if not each.since or offset >= each.since.get(name, 0)]

@@ -38,6 +38,8 @@ class Member(Protocol):
 
     def give(self, messages: list[Message], how: Delivery) -> int: ...
 
+    def may_get(self, topic: str) -> bool: ...
+
 
 class ShareGroup(Follower):
     __slots__ = ("_levels", "_next", "connected", "filter", "in_journal", "members", "name")
@@ -99,7 +101,7 @@ class ShareGroup(Follower):
             member = self._choose(message, portions)
             if member is not None:
                 portions.setdefault(member, []).append(message)
-            elif message.qos:
+            elif message.qos and any(member.may_get(message.topic) for member in self.connected):
                 taken = index
                 break
         for member, portion in portions.items():
@@ -115,7 +117,7 @@ class ShareGroup(Follower):
             place = (self._next + step) % len(members)
             member = members[place]
             link = member.link
-            if link is None or not link.ready or link.paused:
+            if link is None or not link.ready or link.paused or not member.may_get(message.topic):
                 continue
             room = member.window.limit - len(member.window) - len(portions.get(member, ()))
             if room > 0 or min(message.qos, self.members[member].qos) == 0:

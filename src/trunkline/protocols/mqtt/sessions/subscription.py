@@ -29,6 +29,9 @@ class Subscriber(Protocol):
     def deliver(self, run: Run, target: Target) -> None:
         """Take a run of messages of one topic, as they are published."""
 
+    def may_get(self, topic: str) -> bool:
+        """Whether its client may be given messages of this topic."""
+
 
 class SharedAmong(Hashable, Protocol):
     """A group of sessions, as the routes know it."""
