@@ -22,6 +22,7 @@ from trunkline.log.memory.store import MemoryStore
 from trunkline.protocols.kafka import apis, handlers
 from trunkline.protocols.kafka.apis import ApiKey, Request
 from trunkline.protocols.kafka.errors import ErrorCode
+from trunkline.protocols.kafka.messages import share_fetch
 from trunkline.protocols.kafka.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from trunkline.protocols.kafka.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from trunkline.protocols.kafka.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
@@ -37,6 +38,7 @@ from trunkline.protocols.kafka.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from trunkline.protocols.kafka.messages.produce import ProduceResponse
+from trunkline.protocols.kafka.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from trunkline.security.principal import Principal
 from trunkline.security.rules import CLUSTER_NAME, Effect, Kind, Operation, Pattern, Rule
 
@@ -123,6 +125,13 @@ NEEDS: dict[ApiKey, tuple[Need, ...]] = {
     ApiKey.END_TXN: (transaction(WRITE),),
     ApiKey.WRITE_TXN_MARKERS: (cluster(ALTER),),
     ApiKey.DESCRIBE_TRANSACTIONS: (transaction(DESCRIBE),),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (group(READ), topic(DESCRIBE)),
+    ApiKey.SHARE_GROUP_DESCRIBE: (group(DESCRIBE),),
+    ApiKey.SHARE_FETCH: (group(READ),),  # and the topics': see below
+    ApiKey.SHARE_ACKNOWLEDGE: (group(READ),),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (group(DESCRIBE),),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (group(READ), topic(READ)),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (group(DELETE),),
 }
 # What everybody may ask: what the broker speaks, where it is, and who one is. What they show depends on who asks; see below.
 OPEN = {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
@@ -250,6 +259,30 @@ def test_a_produce_without_acknowledgement_that_is_refused_ends_the_connection()
         await broker.create_topic(TOPIC)
         client.ask(produce_of(TOPIC, b"v", acks=0), 9)
         await client.until(lambda: client.closed)
+
+    as_bob(scenario)
+
+
+def test_members_of_share_groups_get_nothing_of_topics_that_they_may_not_read() -> None:
+    async def scenario(client: Client, broker: BrokerCore) -> None:
+        info = await broker.create_topic(TOPIC)
+        allow(broker, (group(READ), topic(DESCRIBE)))
+        joined = ShareGroupHeartbeatRequest(
+            group_id=GROUP, member_id="member", member_epoch=0, subscribed_topic_names=[TOPIC]
+        )
+        assert not codes(await ask(client, joined, ApiKey.SHARE_GROUP_HEARTBEAT, 1))
+        part = share_fetch.FetchPartition(partition_index=0)
+        request = share_fetch.ShareFetchRequest(
+            group_id=GROUP,
+            member_id="member",
+            max_bytes=1 << 20,
+            max_records=10,
+            batch_size=10,
+            topics=[share_fetch.FetchTopic(topic_id=info.id, partitions=[part])],
+        )
+        assert codes(await ask(client, request, ApiKey.SHARE_FETCH, 1)) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        allow(broker, (group(READ), topic(READ)))
+        assert not codes(await ask(client, request, ApiKey.SHARE_FETCH, 1))
 
     as_bob(scenario)
 

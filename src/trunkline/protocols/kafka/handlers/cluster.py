@@ -116,9 +116,11 @@ async def find_coordinator(context: Context, request: FindCoordinatorRequest) ->
 def _coordinator_refusal(context: Context, key_type: int, key: str) -> ErrorCode:
     if not key:
         return ErrorCode.INVALID_GROUP_ID
-    kind = Kind.GROUP if key_type == _GROUP else Kind.TRANSACTIONAL_ID
     try:
-        context.check(Operation.DESCRIBE, kind, key)
+        if key_type == _SHARE:
+            context.check_cluster(Operation.CLUSTER_ACTION)  # only brokers look for these
+        else:
+            context.check(Operation.DESCRIBE, Kind.GROUP if key_type == _GROUP else Kind.TRANSACTIONAL_ID, key)
     except AccessDenied as denied:
         return code_of(denied)
     return ErrorCode.NONE
