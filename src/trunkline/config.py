@@ -139,6 +139,8 @@ class Config:
     amqp_port: int | None = _setting(cast("int | None", 5672), _port, "Port for AMQP 0-9-1 clients; 0 takes a free one, off leaves the listener out.")
     mqtt_port: int | None = _setting(cast("int | None", 1883), _port, "Port for MQTT clients; 0 takes a free one, off leaves the listener out.")
     mqtt_ws_port: int | None = _setting(None, _port, "Port for MQTT clients over WebSocket; 0 takes a free one, off leaves the listener out.")
+    stomp_port: int | None = _setting(cast("int | None", 61613), _port, "Port for STOMP clients; 0 takes a free one, off leaves the listener out.")
+    stomp_ws_port: int | None = _setting(None, _port, "Port for STOMP clients over WebSocket; 0 takes a free one, off leaves the listener out.")
     http_port: int | None = _setting(cast("int | None", 15672), _port, "Port for the page, the HTTP API and metrics; 0 takes a free one, off leaves the listener out.")
     aws_port: int | None = _setting(cast("int | None", 4566), _port, "Port for clients of SQS and SNS; 0 takes a free one, off leaves the listener out.")
     advertised_host: str | None = _setting(None, _optional_text, "Host name that clients are told to connect to; if empty, the address that their connection came in on.")

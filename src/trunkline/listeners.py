@@ -43,6 +43,8 @@ LISTENERS = (
     Row("amqp", "amqp", "amqp_port"),
     Row("mqtt", "mqtt", "mqtt_port"),
     Row("mqtt-ws", "mqtt", "mqtt_ws_port"),
+    Row("stomp", "stomp", "stomp_port"),
+    Row("stomp-ws", "stomp", "stomp_ws_port"),
     Row("http", "management", "http_port"),
     Row("aws", "aws", "aws_port"),
 )
@@ -94,10 +96,18 @@ def _aws(core: BrokerCore, config: Config) -> ProtocolServer:
     return AwsServer(core, limits, anonymous=config.aws_anonymous, advertised_host=config.advertised_host)
 
 
+def _stomp(core: BrokerCore, config: Config) -> ProtocolServer:
+    from trunkline.protocols.stomp.limits import StompLimits
+    from trunkline.protocols.stomp.server import StompServer
+
+    return StompServer(core, StompLimits(max_message_bytes=config.max_message_bytes))
+
+
 MAKERS: Mapping[str, Callable[[BrokerCore, Config], ProtocolServer]] = {
     "kafka": _kafka,
     "amqp": _amqp,
     "mqtt": _mqtt,
+    "stomp": _stomp,
     "management": _management,
     "aws": _aws,
 }

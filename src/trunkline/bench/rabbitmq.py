@@ -5,7 +5,7 @@
 
 It is the `rabbitmq-server` of the system's packages, run as a node of its own beside any that the system runs: its own
 node name, files (in `directory`, a temporary one by default, removed by `stop`), Erlang cookie, port mapper and ports,
-all on the loopback. No plugin is enabled. Settings are RabbitMQ's defaults, except that nothing below an error is
+all on the loopback. `plugins` are enabled, and no other: with `rabbitmq_stomp` it speaks STOMP at `stomp_address`. Settings are RabbitMQ's defaults, except that nothing below an error is
 logged; `settings` adds lines to its `rabbitmq.conf`, `definitions` are loaded at the start.
 
 The Erlang port mapper (epmd) is a child of ours and stopped with the node: one that Erlang starts by itself would
@@ -23,7 +23,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trunkline.bench.amqp_probe import greet
@@ -50,17 +50,24 @@ class RabbitMQ(ServerProcess):
         directory: Path | None = None,
         settings: Mapping[str, str] | None = None,
         definitions: str | None = None,
+        plugins: Sequence[str] = (),
     ) -> None:
         super().__init__(directory)
+        self._plugins = tuple(plugins)
         self._settings = dict(settings or {})
         self._definitions = definitions
         self._name = f"trunkline-{secrets.token_hex(4)}@localhost"
         self._port = 0
+        self._stomp_port = 0
         self._port_mapper: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         return f"{LOOPBACK}:{self._port}"
+
+    @property
+    def stomp_address(self) -> str:
+        return f"{LOOPBACK}:{self._stomp_port}"
 
     def stop(self) -> None:
         super().stop()
@@ -79,6 +86,7 @@ class RabbitMQ(ServerProcess):
             )
         # A restart keeps its port, so that clients find the node again.
         self._port = self._port or free_port()
+        self._stomp_port = self._stomp_port or free_port()
         mapper_port = free_port()
         environment = self._environment(directory, mapper_port)
         started = time.monotonic()
@@ -99,11 +107,13 @@ class RabbitMQ(ServerProcess):
 
     def _environment(self, directory: Path, mapper_port: int) -> dict[str, str]:
         lines = {"log.console": "true", "log.console.level": "error", "log.file": "false", **self._settings}
+        if "rabbitmq_stomp" in self._plugins:
+            lines["stomp.listeners.tcp.1"] = self.stomp_address
         if self._definitions is not None:
             (directory / "definitions.json").write_text(self._definitions)
             lines["load_definitions"] = str(directory / "definitions.json")
         (directory / "rabbitmq.conf").write_text("".join(f"{name} = {value}\n" for name, value in lines.items()))
-        (directory / "enabled_plugins").write_text("[].\n")
+        (directory / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
         (directory / "empty.conf").write_text("")
         return {
             "PATH": os.environ.get("PATH", os.defpath),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -87,12 +87,16 @@ class Trunkline:
 class RabbitMQBroker:
     """A RabbitMQ of the test's own."""
 
-    def __init__(self, directory: Path) -> None:
-        self._node = RabbitMQ(directory, definitions=DEFINITIONS)
+    def __init__(self, directory: Path, plugins: Sequence[str] = ()) -> None:
+        self._node = RabbitMQ(directory, definitions=DEFINITIONS, plugins=plugins)
 
     @property
     def port(self) -> int:
         return int(self._node.address.rpartition(":")[2])
+
+    @property
+    def stomp_port(self) -> int:
+        return int(self._node.stomp_address.rpartition(":")[2])
 
     def start(self) -> None:
         self._node.start()
