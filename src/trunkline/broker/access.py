@@ -210,13 +210,17 @@ class AccessControl:
         if kind is not Kind.TOPIC:
             return self._decided(principal, DEFAULT_VHOST, (self.rules.verdict(principal, operation, kind, name),))
         vhost, queue = (self._queues and self._queues.named_by(name)) or (DEFAULT_VHOST, name)
+        return self._decide_topic(principal, operation, name, vhost, queue)
+
+    def _decide_topic(self, principal: Principal, operation: Operation, topic: str, vhost: str, queue: str) -> Decision:
+        """`queue` is the one that the topic is, or will be once it is declared."""
         return self._decided(
             principal,
             vhost,
             (
-                self._of_topic_rules(principal, operation, name),
+                self._of_topic_rules(principal, operation, topic),
                 self._of_permission(principal, operation, vhost, queue),
-                self._of_mqtt_rules(principal, operation, name),
+                self._of_mqtt_rules(principal, operation, topic),
             ),
         )
 
@@ -353,7 +357,10 @@ class AccessControl:
         topic = None if self._queues is None else self._queues.topic_of(vhost, name)
         if topic is None or self.open:
             return Decision(True, f"the permission of user '{principal.name}' in vhost '{vhost}' matches {name}")
-        return self.decide(principal, operation or _OPERATIONS[access], Kind.TOPIC, topic)
+        asked = operation or _OPERATIONS[access]
+        if topic in _PRIVATE or self.is_super(principal):
+            return self.decide(principal, asked, Kind.TOPIC, topic)
+        return self._decide_topic(principal, asked, topic, vhost, name)
 
     def hides(self, principal: Principal, vhost: str, queue: str) -> bool:
         """Whether rules keep a user from knowing of a queue. By its permissions alone everybody may ask if it is there."""
