@@ -25,11 +25,14 @@ __all__ = [
     "NoRoute",
     "Queue",
     "QueueFull",
+    "Record",
     "Refused",
     "RequestFailed",
     "Retry",
+    "Stream",
     "Timeout",
     "Topic",
+    "Transaction",
     "TrunklineError",
     "Type",
     "__version__",
@@ -51,7 +54,7 @@ if TYPE_CHECKING:
         Timeout,
         TrunklineError,
     )
-    from trunkline.api.faces import Connection, Handle, Message, Queue, connect
+    from trunkline.api.faces import Connection, Handle, Message, Queue, Record, Stream, Transaction, connect
     from trunkline.api.filters import Channel, Content, Topic, Type
     from trunkline.api.retry import Retry
     from trunkline.app import Broker, run
@@ -62,7 +65,9 @@ _HOMES = {
         "BodyRefused", "ConnectionLost", "LeaseLost", "NoRoute", "QueueFull", "Refused", "RequestFailed", "Timeout",
         "TrunklineError",
     ),
-    "trunkline.api.faces": ("Connection", "Handle", "Message", "Queue", "connect"),
+    "trunkline.api.faces": (
+        "Connection", "Handle", "Message", "Queue", "Record", "Stream", "Transaction", "connect",
+    ),
     "trunkline.api.filters": ("Channel", "Content", "Topic", "Type"),
     "trunkline.api.retry": ("Retry",),
 }  # fmt: skip

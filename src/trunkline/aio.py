@@ -6,5 +6,7 @@ from trunkline.api.connection import Connection, connect
 from trunkline.api.handle import Handle
 from trunkline.api.message import Message
 from trunkline.api.queue import Queue
+from trunkline.api.stream import Record, Stream
+from trunkline.api.transaction import Transaction
 
-__all__ = ["Connection", "Handle", "Message", "Queue", "connect"]
+__all__ = ["Connection", "Handle", "Message", "Queue", "Record", "Stream", "Transaction", "connect"]

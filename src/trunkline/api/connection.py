@@ -18,17 +18,26 @@ from typing import Any, Self, TypeVar, overload
 from trunkline.api import bodies
 from trunkline.api.address import Address, parse_url
 from trunkline.api.callbacks import Callback
+from trunkline.api.declarations import declare_queue
+from trunkline.api.delivery import DEFAULT_LEASE_S, Delivery, checked
 from trunkline.api.embedded import EmbeddedBroker
-from trunkline.api.errors import ConnectionLost
+from trunkline.api.errors import ConnectionLost, Refused
 from trunkline.api.filters import Filter, routing_key
 from trunkline.api.handle import Handle
+from trunkline.api.management import Management
 from trunkline.api.message import Message, MessageId
 from trunkline.api.outgoing import Outgoing
 from trunkline.api.queue import Queue, QueueSettings
+from trunkline.api.requests import Requests
 from trunkline.api.retry import Retry
+from trunkline.api.service import start_service
+from trunkline.api.stream import Start, Stream
 from trunkline.api.subscription import EVENTS, TYPE_HEADER, Subscription
+from trunkline.api.transaction import Transaction, Transactions
 from trunkline.api.wire import Wire
+from trunkline.api.workers import Function, Workers
 from trunkline.broker.messaging.typed_values import FieldValue
+from trunkline.client.link import Link
 
 T = TypeVar("T")
 
@@ -42,8 +51,12 @@ class Connection:
         self._address: Address = self._asked
         self._wire: Wire | None = None
         self._outgoing: Outgoing | None = None
+        self._requests: Requests | None = None
+        self._transactions: Transactions | None = None
         self._queues: list[Queue[Any]] = []
+        self._streams: list[Stream[Any]] = []
         self._handles: dict[Handle, None] = {}
+        self.workers = Workers()
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -55,6 +68,8 @@ class Connection:
             self.url = self._embedded.url
         self._wire = Wire(self._address.links, self.timeout)
         self._outgoing = Outgoing(self._wire)
+        self._requests = Requests(self._wire, self._outgoing)
+        self._transactions = Transactions(self._wire, self._outgoing, _declare)
         try:
             await self._wire.open()
         except BaseException:
@@ -66,6 +81,8 @@ class Connection:
         """Stop what runs, and go."""
         for handle in list(self._handles):
             await handle.stop(self.timeout)
+        for stream in self._streams:
+            await stream.close()
         for queue in self._queues:
             await queue.close()
         if self._wire is not None:
@@ -82,25 +99,48 @@ class Connection:
     ) -> None:
         await self.close()
 
+    # -- for the parts of the API --------------------------------------------------------------------------------
+
     @property
     def wire(self) -> Wire:
-        """For the parts of the API."""
         if self._wire is None:
             raise ConnectionLost("the connection is not open: use `async with`, or `await connection.open()`")
         return self._wire
 
     @property
     def outgoing(self) -> Outgoing:
-        """For the parts of the API."""
         assert self.wire is not None
         assert self._outgoing is not None
         return self._outgoing
 
+    @property
+    def requests(self) -> Requests:
+        assert self.wire is not None
+        assert self._requests is not None
+        return self._requests
+
     def keep(self, handle: Handle) -> Handle:
-        """It is stopped with the connection, unless it was before."""
         self._handles[handle] = None
         handle.on_stop = lambda stopped: self._handles.pop(stopped, None)
         return handle
+
+    async def manage(self, do: str, timeout: float | None = None, **arguments: object) -> object:
+        """Ask the broker's management; Refused with its reason."""
+        return await Management(self.wire, self.outgoing, self.requests).ask(do, timeout, **arguments)
+
+    def kafka(self) -> str:
+        """Where the broker's Kafka listener is: as the address says, or the broker itself."""
+        if self._address.kafka is not None:
+            return self._address.kafka
+        link = self.wire.current
+        told = None if link is None else link.server_properties.get("trunkline_listeners")
+        where = told.get("kafka") if isinstance(told, dict) else None
+        if link is None or not isinstance(where, str):
+            raise Refused(
+                "NOT_IMPLEMENTED", "the broker does not say where its Kafka listener is: add ?kafka=HOST:PORT"
+            )
+        host, _, port = where.rpartition(":")
+        return f"{host or link.address.host}:{port}"
 
     # -- queues --------------------------------------------------------------------------------------------------
 
@@ -110,6 +150,7 @@ class Connection:
         name: str,
         of: type[T],
         *,
+        delivery: Delivery = "at-least-once",
         retry: Retry | None = None,
         dead_letter: str | None = None,
         lease: float | None = None,
@@ -122,6 +163,7 @@ class Connection:
         self,
         name: str,
         *,
+        delivery: Delivery = "at-least-once",
         retry: Retry | None = None,
         dead_letter: str | None = None,
         lease: float | None = None,
@@ -134,6 +176,7 @@ class Connection:
         name: str,
         of: Any = object,
         *,
+        delivery: Delivery = "at-least-once",
         retry: Retry | None = None,
         dead_letter: str | None = None,
         lease: float | None = None,
@@ -141,8 +184,10 @@ class Connection:
         ordered: bool = False,
     ) -> Queue[Any]:
         """A queue by its name, declared when it is first used. `of` is the type of its messages' values."""
-        settings = QueueSettings(retry, dead_letter, lease, priorities, ordered)
-        queue: Queue[Any] = Queue(self.wire, self.outgoing, name, settings, of, keep=self.keep)
+        if checked(delivery) == "timeout" and lease is None:
+            lease = DEFAULT_LEASE_S
+        settings = QueueSettings(retry, dead_letter, lease, priorities, ordered, delivery)
+        queue: Queue[Any] = Queue(self, name, settings, of)
         self._queues.append(queue)
         return queue
 
@@ -175,7 +220,7 @@ class Connection:
         return await self.start_subscription(filter, Callback(function), expiry=expiry, timeout=timeout)
 
     async def start_subscription(
-        self, filter: Filter, callback: Callback, *, expiry: float | None, timeout: float | None
+        self, filter: Filter, callback: Callback, *, expiry: float | None = None, timeout: float | None = None
     ) -> Handle:
         async def handle(message: Message[Any]) -> None:
             try:
@@ -190,6 +235,93 @@ class Connection:
         if expiry is not None:
             handling.expire_in(expiry)
         return self.keep(handling)
+
+    # -- streams -------------------------------------------------------------------------------------------------
+
+    @overload
+    def stream(self, name: str, of: type[T], *, group: str | None = None, start: Start = "earliest") -> Stream[T]: ...
+
+    @overload
+    def stream(self, name: str, *, group: str | None = None, start: Start = "earliest") -> Stream[Any]: ...
+
+    def stream(
+        self, name: str, of: Any = object, *, group: str | None = None, start: Start = "earliest"
+    ) -> Stream[Any]:
+        """The records of a topic: `async for record in t.stream("orders", group="g")`. `start` is earliest, latest or a time."""
+        if isinstance(start, str) and start not in {"earliest", "latest"}:
+            raise ValueError(f"start is 'earliest', 'latest' or a datetime, not {start!r}")
+        stream: Stream[Any] = Stream(self.kafka(), name, group, start, of, self.timeout)
+        self._streams.append(stream)
+        return stream
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        service: str,
+        value: object,
+        timeout: float | None = None,
+        *,
+        headers: Mapping[str, FieldValue] | None = None,
+        of: object = object,
+    ) -> Message[Any]:
+        """The reply of a service. NoRoute if nobody ever served it, RequestFailed if it raised, Timeout."""
+        return await self.requests.request(service, value, timeout, headers=headers, into=of)
+
+    async def serve(
+        self, service: str, function: Callable[..., object], concurrency: int = 8, *, timeout: float | None = None
+    ) -> Handle:
+        """Answer requests with what the function returns."""
+        return await self.start_serving(service, Callback(function), concurrency, timeout=timeout)
+
+    async def start_serving(
+        self, service: str, callback: Callback, concurrency: int, *, timeout: float | None = None
+    ) -> Handle:
+        deadline = self.wire.deadline(timeout)
+        return self.keep(await start_service(self.wire, self.outgoing, service, callback, concurrency, deadline))
+
+    # -- transactions --------------------------------------------------------------------------------------------
+
+    def transaction(self, timeout: float | None = None) -> Transaction:
+        """`async with t.transaction() as x`: committed at the end of the block, rolled back if it raises."""
+        assert self.wire is not None
+        assert self._transactions is not None
+        return self._transactions.begin(timeout)
+
+    # -- functions that are run by `trunkline work`, or by `start` ---------------------------------------------------
+
+    def worker(
+        self,
+        queue: str,
+        *,
+        concurrency: int = 8,
+        where: str | None = None,
+        delivery: Delivery = "at-least-once",
+        retry: Retry | None = None,
+        dead_letter: str | None = None,
+        lease: float | None = None,
+    ) -> Callable[[Function], Function]:
+        """`@t.worker("jobs")`: the function handles the messages of a queue, once it is started."""
+
+        async def begin(callback: Callback) -> Handle:
+            found = self.queue(queue, delivery=delivery, retry=retry, dead_letter=dead_letter, lease=lease)
+            return await found.start(callback, concurrency, where=where)
+
+        return self.workers.registers(f"worker of {queue}", begin)
+
+    def subscriber(self, filter: Filter) -> Callable[[Function], Function]:
+        """`@t.subscriber(Topic("a/+"))`: the function gets these events, once it is started."""
+        return self.workers.registers(
+            f"subscriber to {filter}", lambda callback: self.start_subscription(filter, callback)
+        )
+
+    async def start(self) -> list[Handle]:
+        """Start the functions that were decorated."""
+        return await self.workers.start(Callback)
+
+
+async def _declare(link: Link, name: str, timeout_s: float) -> None:
+    await declare_queue(link, name, {}, timeout_s)
 
 
 def connect(url: str = "trunkline://127.0.0.1", *, timeout: float = 5.0) -> Connection:

@@ -6,7 +6,7 @@ that are given to `notify` and `subscribe` run in threads, and may block and cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
@@ -15,11 +15,15 @@ from trunkline.api import connection as core
 from trunkline.api import handle as core_handle
 from trunkline.api import message as core_message
 from trunkline.api import queue as core_queue
+from trunkline.api import stream as core_stream
+from trunkline.api import transaction as core_transaction
 from trunkline.api.callbacks import Callback
+from trunkline.api.delivery import Delivery
 from trunkline.api.filters import Filter
 from trunkline.api.message import MessageId
 from trunkline.api.portal import Portal
 from trunkline.api.retry import Retry
+from trunkline.api.workers import Function
 from trunkline.broker.messaging.typed_values import FieldValue
 
 T = TypeVar("T")
@@ -156,6 +160,10 @@ class Queue(Generic[T]):
         """Many at once: all are sent before the first is confirmed."""
         return self._portal.call(self.core.put_all(list(values), timeout=timeout))
 
+    def cancel(self, message_id: MessageId) -> bool:
+        """Drop a message that was put with a delay and still waits; False if it does not."""
+        return self._portal.call(self.core.cancel(message_id))
+
     def get(self, timeout: float | None = None, where: str | None = None) -> Message[T]:
         """The next message, or the next for which `where` is true. Timeout if none comes."""
         return Message(self._portal, self._portal.call(self.core.get(timeout, where)))
@@ -178,6 +186,136 @@ class Queue(Generic[T]):
         return Handle(
             self._portal, self._portal.call(self.core.start(callback, concurrency, where=where, timeout=timeout))
         )
+
+
+class Record(Generic[T]):
+    """A record of a stream."""
+
+    __slots__ = ("_portal", "core")
+
+    def __init__(self, portal: Portal, record: core_stream.Record[T]) -> None:
+        self._portal = portal
+        self.core = record
+
+    def __repr__(self) -> str:
+        return repr(self.core)
+
+    @property
+    def topic(self) -> str:
+        return self.core.topic
+
+    @property
+    def partition(self) -> int:
+        return self.core.partition
+
+    @property
+    def offset(self) -> int:
+        return self.core.offset
+
+    @property
+    def timestamp(self) -> float:
+        return self.core.timestamp
+
+    @property
+    def key(self) -> str | None:
+        return self.core.key
+
+    @property
+    def body(self) -> bytes:
+        return self.core.body
+
+    @property
+    def headers(self) -> Mapping[str, bytes | None]:
+        return self.core.headers
+
+    @property
+    def value(self) -> T:
+        return self.core.value
+
+    def commit(self) -> None:
+        """This record and those before it in its partition are done with: the group goes on behind it."""
+        self._portal.call(self.core.commit())
+
+
+class Stream(Generic[T]):
+    """The records of a topic, one by one, without end."""
+
+    def __init__(self, portal: Portal, stream: core_stream.Stream[T]) -> None:
+        self._portal = portal
+        self.core = stream
+        self.topic = stream.topic
+
+    def append(self, value: object, *, key: str | None = None, headers: Mapping[str, bytes] | None = None) -> None:
+        """Stored when it returns, once, however often it had to be sent. Records of one key stay in one order."""
+        self._portal.call(self.core.append(value, key=key, headers=headers))
+
+    def next(self, timeout: float | None = None) -> Record[T]:
+        """The next record. Timeout if none comes."""
+        return Record(self._portal, self._portal.call(self.core.next(timeout))[0])
+
+    def __iter__(self) -> Iterator[Record[T]]:
+        while True:
+            yield self.next()
+
+    def close(self) -> None:
+        """Leave the group; another member goes on from what was committed."""
+        self._portal.call(self.core.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Transaction:
+    """Messages put and messages acknowledged, all or none."""
+
+    def __init__(self, portal: Portal, transaction: core_transaction.Transaction) -> None:
+        self._portal = portal
+        self.core = transaction
+
+    def put(
+        self,
+        queue: str,
+        value: object,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, FieldValue] | None = None,
+        priority: int = 0,
+        expires: float | None = None,
+    ) -> MessageId:
+        """Into a queue, with the commit."""
+        return self.core.add_put(queue, value, key=key, headers=headers, priority=priority, expires=expires)
+
+    def publish(self, event: object, topic: str = "", *, headers: Mapping[str, FieldValue] | None = None) -> MessageId:
+        """To subscribers, with the commit."""
+        return self.core.add_event(event, topic, headers)
+
+    def ack(self, message: Message[Any]) -> None:
+        """Done with, if the transaction is committed; else it comes again."""
+        self._portal.call(self.core.ack(message.core))
+
+    def commit(self) -> None:
+        """LeaseLost if a message is not ours any more; ConnectionLost if it is not known whether it is committed."""
+        self._portal.call(self.core.commit())
+
+    def rollback(self) -> None:
+        """Nothing is sent; what was acknowledged in it goes back."""
+        self._portal.call(self.core.rollback())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.commit()
+        else:
+            self.rollback()
 
 
 class Connection:
@@ -227,6 +365,7 @@ class Connection:
         name: str,
         of: type[T],
         *,
+        delivery: Delivery = "at-least-once",
         retry: Retry | None = None,
         dead_letter: str | None = None,
         lease: float | None = None,
@@ -239,6 +378,7 @@ class Connection:
         self,
         name: str,
         *,
+        delivery: Delivery = "at-least-once",
         retry: Retry | None = None,
         dead_letter: str | None = None,
         lease: float | None = None,
@@ -251,6 +391,7 @@ class Connection:
         name: str,
         of: Any = object,
         *,
+        delivery: Delivery = "at-least-once",
         retry: Retry | None = None,
         dead_letter: str | None = None,
         lease: float | None = None,
@@ -261,7 +402,14 @@ class Connection:
         return Queue(
             self._portal,
             self.core.queue(
-                name, of, retry=retry, dead_letter=dead_letter, lease=lease, priorities=priorities, ordered=ordered
+                name,
+                of,
+                delivery=delivery,
+                retry=retry,
+                dead_letter=dead_letter,
+                lease=lease,
+                priorities=priorities,
+                ordered=ordered,
             ),
         )
 
@@ -291,9 +439,98 @@ class Connection:
         started = self.core.start_subscription(filter, callback, expiry=expiry, timeout=timeout)
         return Handle(self._portal, self._portal.call(started))
 
+    # -- streams -------------------------------------------------------------------------------------------------
+
+    @overload
+    def stream(
+        self, name: str, of: type[T], *, group: str | None = None, start: core_stream.Start = "earliest"
+    ) -> Stream[T]: ...
+
+    @overload
+    def stream(self, name: str, *, group: str | None = None, start: core_stream.Start = "earliest") -> Stream[Any]: ...
+
+    def stream(
+        self, name: str, of: Any = object, *, group: str | None = None, start: core_stream.Start = "earliest"
+    ) -> Stream[Any]:
+        """The records of a topic: `for record in t.stream("orders", group="g")`. `start` is earliest, latest or a time."""
+
+        async def make() -> core_stream.Stream[Any]:
+            return self.core.stream(name, of, group=group, start=start)
+
+        return Stream(self._portal, self._portal.call(make()))
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        service: str,
+        value: object,
+        timeout: float | None = None,
+        *,
+        headers: Mapping[str, FieldValue] | None = None,
+        of: object = object,
+    ) -> Message[Any]:
+        """The reply of a service. NoRoute if nobody ever served it, RequestFailed if it raised, Timeout."""
+        asked = self.core.request(service, value, timeout, headers=headers, of=of)
+        return Message(self._portal, self._portal.call(asked))
+
+    def serve(
+        self, service: str, function: Callable[..., object], concurrency: int = 8, *, timeout: float | None = None
+    ) -> Handle:
+        """Answer requests with what the function returns."""
+        callback = callback_of(self._portal, function)
+        started = self.core.start_serving(service, callback, concurrency, timeout=timeout)
+        return Handle(self._portal, self._portal.call(started))
+
+    # -- transactions --------------------------------------------------------------------------------------------
+
+    def transaction(self, timeout: float | None = None) -> Transaction:
+        """`with t.transaction() as x`: committed at the end of the block, rolled back if it raises."""
+        return Transaction(self._portal, self.core.transaction(timeout))
+
+    # -- functions that are run by `trunkline work`, or by `start` ---------------------------------------------------
+
+    def worker(
+        self,
+        queue: str,
+        *,
+        concurrency: int = 8,
+        where: str | None = None,
+        delivery: Delivery = "at-least-once",
+        retry: Retry | None = None,
+        dead_letter: str | None = None,
+        lease: float | None = None,
+    ) -> Callable[[Function], Function]:
+        """`@t.worker("jobs")`: the function handles the messages of a queue, once it is started."""
+        return self.core.worker(
+            queue,
+            concurrency=concurrency,
+            where=where,
+            delivery=delivery,
+            retry=retry,
+            dead_letter=dead_letter,
+            lease=lease,
+        )
+
+    def subscriber(self, filter: Filter) -> Callable[[Function], Function]:
+        """`@t.subscriber(Topic("a/+"))`: the function gets these events, once it is started."""
+        return self.core.subscriber(filter)
+
+    def start(self) -> list[Handle]:
+        """Start the functions that were decorated."""
+        started = self._portal.call(self.core.workers.start(partial(callback_of, self._portal)))
+        return [Handle(self._portal, handle) for handle in started]
+
 
 def callback_of(portal: Portal, function: Callable[..., object]) -> Callback:
-    return Callback(function, wrap=partial(Message, portal))
+    """A user's function, which knows messages and transactions by their faces."""
+
+    def face(given: object) -> object:
+        if isinstance(given, core_message.Message):
+            return Message(portal, given)
+        return Transaction(portal, given) if isinstance(given, core_transaction.Transaction) else given
+
+    return Callback(function, wrap=face)
 
 
 def connect(url: str = "trunkline://127.0.0.1", *, timeout: float = 5.0) -> Connection:

@@ -29,9 +29,13 @@ _UNREAD: Any = object()
 class Message(Generic[T]):
     """`value` is the body as the type that was asked for; `body` are its bytes."""
 
-    __slots__ = ("_delivered", "_into", "_properties", "_settlement", "_value")
+    __slots__ = ("_delivered", "_into", "_properties", "_settlement", "_surely", "_value")
 
-    def __init__(self, delivered: Deliver, settlement: Settlement | None, into: object = object) -> None:
+    def __init__(
+        self, delivered: Deliver, settlement: Settlement | None, into: object = object, *, surely: bool = False
+    ) -> None:
+        """`surely`: an acknowledgement waits until it is on disk."""
+        self._surely = surely
         self._delivered = delivered
         self._settlement = settlement  # None: it was settled as it came
         self._into = into
@@ -112,7 +116,11 @@ class Message(Generic[T]):
 
     async def ack(self) -> None:
         """It is done with, and gone."""
-        if self._settlement is not None:
+        if self._settlement is None:
+            return
+        if self._surely:
+            await self._settlement.settle(self._delivered.tag)
+        else:
             self._settlement.ack(self._delivered.tag)
 
     async def release(self, delay: float | None = None) -> None:

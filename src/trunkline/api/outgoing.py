@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from trunkline.api import bodies
+from trunkline.api.errors import ConnectionLost
 from trunkline.api.message import KEY_HEADER, MessageId
 from trunkline.api.wire import Wire, explained
 from trunkline.broker.messaging.typed_values import FieldValue
@@ -93,8 +94,12 @@ class Outgoing:
             )
         return Letter(exchange, routing_key, section, body, message_id, mandatory=mandatory)
 
-    async def send(self, letter: Letter, timeout: float | None) -> MessageId:
-        """Returns when the broker has stored it. Sent again on the next link if this one is lost before it says so."""
+    async def send(self, letter: Letter, timeout: float | None, *, again: bool = True) -> MessageId:
+        """Returns when the broker has stored it.
+
+        If the link is lost before it says so, it is sent again on the next one; without `again`, ConnectionLost says that it may
+        or may not be stored.
+        """
         channel = self._wire.publishing_now()
         if channel is not None and channel.link.blocked is None:
             try:
@@ -108,8 +113,9 @@ class Outgoing:
                     message_id=letter.id,
                 )
                 return letter.id
-            except LinkLost:
-                pass
+            except LinkLost as error:
+                if not again:
+                    raise ConnectionLost(f"whether the message is stored is not known: {error}") from None
             except (LinkRefused, LinkTimeout, Returned, NotTaken) as error:
                 raise explained(error) from None
         await self._wire.attempt(lambda link, left: self._send(link, letter, left), self._wire.deadline(timeout))

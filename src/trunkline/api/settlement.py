@@ -28,6 +28,10 @@ class Settlement:
         self.timeout_s = timeout_s
         self.open: set[int] = set()
 
+    def hold(self, tag: int) -> None:
+        """With the application from now on."""
+        self.open.add(tag)
+
     def check(self, tag: int) -> None:
         """LeaseLost unless the message is still its consumer's."""
         if tag not in self.open:
@@ -50,6 +54,11 @@ class Settlement:
     async def release(self, tag: int, delay: float | None) -> None:
         self.take(tag)
         await self._carried_out(self._instruct("release", [tag], delay))
+
+    async def settle(self, tag: int) -> None:
+        """Acknowledge, and wait until that is on disk."""
+        self.take(tag)
+        await self._carried_out(self._instruct("settle", [tag], None))
 
     async def extend(self, tag: int, seconds: float) -> None:
         self.check(tag)

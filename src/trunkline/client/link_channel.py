@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.client.link_errors import LinkRefused, LinkTimeout, NotTaken, Returned
 from trunkline.protocols.amqp import methods as m
-from trunkline.protocols.amqp.codec import decode_properties, encode_method, encode_publish
+from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_method, encode_publish
 from trunkline.protocols.amqp.errors import REPLY_NAMES
 from trunkline.protocols.amqp.frames import Content, Deliver
 
@@ -61,6 +61,7 @@ class LinkChannel:
         self.ended: Exception | None = None
         self.on_end: Callable[[Exception], None] | None = None
         self.on_cancel: Callable[[str], None] | None = None  # the broker took a consumer off, by its tag
+        self.on_return: Callable[[Properties], None] | None = None  # a mandatory publication found no queue
         self._calls: deque[_Call] = deque()
         self._publications: deque[_Publication] = deque()
         self._sequence = 0
@@ -229,9 +230,11 @@ class LinkChannel:
                 )
             )
         elif isinstance(method, m.BasicReturn):
-            returned = decode_properties(event.properties).message_id
-            if returned is not None:
-                self._returned.add(returned)
+            returned = decode_properties(event.properties)
+            if self.on_return is not None:
+                self.on_return(returned)
+            elif returned.message_id is not None:
+                self._returned.add(returned.message_id)
 
     def method(self, method: m.Method) -> None:
         if isinstance(method, m.ChannelClose):

@@ -101,6 +101,23 @@ class Member:
         # Everything that was fetched is handled, and so is what was skipped: control batches, aborted records.
         self._handled.update(self.reader.positions)
 
+    def fetch(self, max_wait_ms: int) -> list[ReadRecord]:
+        """The same for a caller who commits by himself (see `note_committed`): nothing that it gives counts as handled."""
+        self.beat()
+        if not self.reader.positions:
+            self.client.pause(min(max_wait_ms, 100))
+            return []
+        return list(self.reader.poll(max_wait_ms))
+
+    def beat(self) -> None:
+        """Heartbeat, if it is time."""
+        if self.client.clock.monotonic_ms() >= self._heartbeat_due_ms:
+            self._heartbeat()
+
+    def note_committed(self, partition: TopicPartition, offset: int) -> None:
+        """Somebody has committed this in the member's name."""
+        self._handled[partition] = self._stored[partition] = offset
+
     def mark(self, item: ReadRecord) -> None:
         """This record is handled, and those before it on its partition."""
         self._handled[item.partition] = item.record.offset + 1

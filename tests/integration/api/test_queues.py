@@ -228,7 +228,7 @@ def test_a_queue_that_is_declared_otherwise_is_refused_in_words(face: str, url: 
         name = unique("q")
         await now(t.queue(name).put(1))
         with pytest.raises(Refused, match="PRECONDITION_FAILED"):
-            await now(t.queue(name, lease=3).put(2))
+            await now(t.queue(name, retry=Retry(3)).put(2))
         await now(t.queue(name).put(3))
 
     play(face, url, scenario)

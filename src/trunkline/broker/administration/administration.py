@@ -24,6 +24,7 @@ from trunkline.broker.administration.definitions import (
     import_definitions,
 )
 from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging.envelope import MESSAGE_ID_HEADER
 from trunkline.broker.messaging.messaging import Messaging
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import Reason, Refused
@@ -31,6 +32,7 @@ from trunkline.broker.state.accounts import AccountRecords
 from trunkline.broker.state.arguments import to_json
 from trunkline.broker.state.topology import settled
 from trunkline.broker.state.virtual_host import VirtualHost
+from trunkline.cursors.queue import Message
 from trunkline.cursors.queue.errors import QueueError
 from trunkline.log.errors import LogError
 from trunkline.log.records import decode_headers
@@ -105,6 +107,17 @@ class Administration:
         if not queue.cursor.cancel(number):
             raise Refused(Reason.NOT_FOUND, f"no delayed message {number} in queue '{queue.name}'")
         await self._messaging.settlements_stored()
+
+    async def cancel_message(self, vhost: str, name: str, message_id: str) -> bool:
+        """The same for the message with this id; False if none waits that has it."""
+        wanted = message_id.encode()
+
+        def chosen(message: Message) -> bool:
+            return wanted in message.headers and (MESSAGE_ID_HEADER, wanted) in decode_headers(message.headers)
+
+        cancelled = await self._queues.require(name, vhost).cursor.cancel_chosen(chosen)
+        await self._messaging.settlements_stored()
+        return cancelled
 
     async def move(self, vhost: str, source: str, destination: str, count: int = MAX_MOVED) -> int:
         """Move messages from one queue to another, oldest first: each is stored there before it is settled here."""

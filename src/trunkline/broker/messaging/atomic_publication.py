@@ -18,6 +18,7 @@ from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.refusals import Refused
 from trunkline.cursors.queue import Message
 from trunkline.cursors.queue.errors import QueueGone
+from trunkline.cursors.queue.journal import QUEUE_STATE, StateRecord
 from trunkline.log.batch import NewRecord
 from trunkline.log.errors import LogError, OutcomeUnknown, UnknownTopicOrPartition
 from trunkline.log.records import decode_headers
@@ -32,25 +33,32 @@ class AtomicPublication:
     def __init__(self, store: LogStore) -> None:
         self._store = store
 
-    async def publish(self, parts: dict[Queue, list[Message]]) -> None:
-        """Returns when all of it is stored. Refused or LogError: none of it is; OutcomeUnknown: perhaps."""
+    async def publish(self, parts: dict[Queue, list[Message]], settled: Sequence[StateRecord] = ()) -> None:
+        """Returns when all of it is stored, and with it what says that other messages are settled.
+
+        Refused or LogError: none of it is; OutcomeUnknown: perhaps.
+        """
         for queue, messages in parts.items():
             _check_room(queue, messages)
         durable = {queue: messages for queue, messages in parts.items() if queue.durable}
-        while durable and not await self._store_durable(durable):
+        while durable and not await self._store_durable(durable, settled):
             durable = _left_of(durable)
         for queue, messages in parts.items():
             if not queue.durable and not queue.cursor.gone:
                 queue.cursor.put(messages, Durability.NONE)
 
-    async def _store_durable(self, parts: dict[Queue, list[Message]]) -> bool:
+    async def _store_durable(self, parts: dict[Queue, list[Message]], settled: Sequence[StateRecord]) -> bool:
         """False: none of it is stored, because one of the queues was deleted meanwhile."""
         try:
-            if len(parts) == 1 and all(_bytes_of(messages) <= _ONE_BATCH_BYTES for messages in parts.values()):
+            if (
+                not settled
+                and len(parts) == 1
+                and all(_bytes_of(messages) <= _ONE_BATCH_BYTES for messages in parts.values())
+            ):
                 ((queue, messages),) = parts.items()
                 await queue.cursor.put(messages, Durability.DISK)
                 return True
-            ends = await self._transact(parts)
+            ends = await self._transact(parts, settled)
         except OutcomeUnknown:
             raise
         except (Refused, QueueGone, LogError):
@@ -61,9 +69,11 @@ class AtomicPublication:
             await queue.cursor.catch_up(end)
         return True
 
-    async def _transact(self, parts: dict[Queue, list[Message]]) -> dict[Queue, int]:
+    async def _transact(self, parts: dict[Queue, list[Message]], settled: Sequence[StateRecord]) -> dict[Queue, int]:
         """Returns where each part ends."""
         by_partition = {TopicPartition(queue.cursor.topic, 0): _records(messages) for queue, messages in parts.items()}
+        if settled:
+            by_partition[QUEUE_STATE] = [NewRecord(key, value) for key, value in settled]
         try:
             places = await self._store.transact(by_partition)
         except UnknownTopicOrPartition as error:

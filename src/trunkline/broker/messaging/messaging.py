@@ -14,10 +14,11 @@ from trunkline.broker.messaging.publishing import Publishing
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.queue_topics import TopicFollower
 from trunkline.broker.messaging.queues import Queues
+from trunkline.broker.messaging.settlements import by_cursor
 from trunkline.broker.state.topology import Topology, settled
 from trunkline.broker.turn import Turn
 from trunkline.clock import Clock
-from trunkline.cursors.queue import Message
+from trunkline.cursors.queue import Delivery, Message
 from trunkline.log.store import LogStore
 from trunkline.log.ticket import Appended
 
@@ -61,14 +62,30 @@ class Messaging:
 
     # -- transactions --------------------------------------------------------------------------------------------
 
-    async def publish_atomically(self, letters: Sequence[tuple[Queue, Message]]) -> None:
-        """Append all of these or none, and wait until they are stored. See atomic_publication."""
+    async def publish_atomically(
+        self, letters: Sequence[tuple[Queue, Message]], acknowledged: Sequence[Delivery] = ()
+    ) -> None:
+        """Append all of these or none, and wait until they are stored. See atomic_publication.
+
+        With them, or not at all, the deliveries are acknowledged: they are settled when this returns.
+        """
         by_queue: dict[Queue, list[Message]] = {}
         for queue, message in letters:
             by_queue.setdefault(queue, []).append(message)
         self.publishing.flush()
+        settling = by_cursor(acknowledged)
+        records = [
+            (cursor, record)
+            for cursor, offsets in settling.items()
+            if (record := cursor.committing(offsets)) is not None
+        ]
         if by_queue:
-            await self._atomic.publish(by_queue)
+            await self._atomic.publish(by_queue, [record for _, record in records])
+        for cursor, offsets in settling.items():
+            cursor.acknowledge(offsets)
+        if by_queue:
+            for cursor, record in records:
+                cursor.forget_committed(record)
 
     def commit_settlements(self) -> asyncio.Future[Appended] | None:
         """Completes when every settlement so far is on disk; None: it is."""

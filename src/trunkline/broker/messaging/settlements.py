@@ -56,6 +56,12 @@ def refuse(deliveries: Iterable[Delivery], *, requeue: bool) -> None:
             cursor.reject(offsets)
 
 
+def release(deliveries: Iterable[Delivery]) -> None:
+    """Back to their queues at once."""
+    for cursor, offsets in by_cursor(deliveries).items():
+        cursor.release(offsets)
+
+
 def free(deliveries: Iterable[Delivery]) -> int:
     """These no longer count against who held them; returns how many consumers held."""
     pushed = 0

@@ -87,7 +87,7 @@ class Contents:
         self.progress = Progress(queue_id, topic.id, bounds.log_start_offset, in_order=in_order)
         self.settled = self.progress.settled
         if restored is not None:
-            self._restore(restored, bounds.log_start_offset, bounds.high_watermark)
+            self._restore(queue_id, restored, bounds.log_start_offset, bounds.high_watermark)
         self.ready = ReadyMessages(
             backing.tp,
             settings,
@@ -101,12 +101,14 @@ class Contents:
         self.line = self.ready.line
         self.selection: Selection | None = None
 
-    def _restore(self, restored: RestoredQueue, start: int, end: int) -> None:
+    def _restore(self, queue_id: str, restored: RestoredQueue, start: int, end: int) -> None:
         if self.progress.restore(restored, start, end) and self._journal is not None:
             _logger.warning(
                 "the log of queue %s ends at %d, before its state: the state is cut back", self._lessor.name, end
             )
             self._journal.write(self.progress.changes(), Durability.DISK)
+        if restored.committed and self._journal is not None:
+            self._journal.write(self.progress.changes() + restored.committed_keys(queue_id), Durability.OS)
 
     # -- what there is -----------------------------------------------------------------------------------------------
 

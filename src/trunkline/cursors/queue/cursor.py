@@ -580,6 +580,20 @@ class QueueCursor:
         self._leases.keep(delivery.offset)
         return True
 
+    def committing(self, offsets: Sequence[int]) -> StateRecord | None:
+        """What is to be written with a transaction's messages so that these are settled with it; None: nothing is kept.
+
+        They are acknowledged as usual once it is committed, and then the record is let go with `forget_committed`.
+        """
+        if self._journal is None:
+            return None
+        return self._contents.progress.committed(self._journal.next_number(), offsets)
+
+    def forget_committed(self, record: StateRecord) -> None:
+        if self._journal is not None:
+            self._journal.flush()
+            self._journal.write([(record[0], None)], Durability.OS)
+
     def reject(self, offsets: Iterable[int], reason: str = REJECTED) -> int:
         """Give these up: dead-lettered, or dropped."""
         found = self._contents.end_leases(offsets)
@@ -740,6 +754,14 @@ class QueueCursor:
         cancelled = self._schedule.remove([number]) == 1
         self._arm()
         return cancelled
+
+    async def cancel_chosen(self, chosen: Callable[[Message], bool]) -> bool:
+        """Drop the first scheduled message that is chosen; looks at each, in the log where it is in memory no more."""
+        for entry in self._schedule.listed():
+            message = await self._schedule.body(entry)
+            if message is not None and chosen(message):
+                return self.cancel(entry.id)
+        return False
 
     def scheduled(self) -> list[ScheduledMessage]:
         return self._schedule.listed()

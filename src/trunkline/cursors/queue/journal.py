@@ -57,6 +57,12 @@ class QueueJournal:
         self._touched: dict[Journaled, None] = {}
         self._unsynced = False
         self._on_touch = on_touch
+        self._number = clock.wall_ms() << 16
+
+    def next_number(self) -> int:
+        """One that no record of an earlier run has."""
+        self._number += 1
+        return self._number
 
     async def open(self) -> None:
         """Create the topic if it is not there."""

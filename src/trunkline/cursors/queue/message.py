@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from trunkline.log.ticket import Appended
@@ -45,6 +45,10 @@ class Lessor(Protocol):
     def holds(self, delivery: Delivery) -> bool: ...
 
     def keep(self, delivery: Delivery) -> bool: ...
+
+    def committing(self, offsets: Sequence[int]) -> tuple[bytes, bytes | None] | None: ...
+
+    def forget_committed(self, record: tuple[bytes, bytes | None]) -> None: ...
 
     def give_up(self, delivery: Delivery, why: object) -> None: ...
 

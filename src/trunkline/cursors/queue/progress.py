@@ -46,12 +46,20 @@ class Progress:
         settled.recount()
         lost = settled.cut(end) or head.delivered_to > end
         settled.settle_before(start)
+        for committed in restored.committed.values():
+            if committed.topic_id == self._topic_id:
+                settled.settle(sorted(o for o in set(committed.offsets) if o < end and o not in settled))
         self.delivered_to = min(head.delivered_to, end)
         self.mean_bytes = head.mean_bytes
         if lost:
             self._counts.cut(end)
             settled.touched |= self._written
         return lost
+
+    def committed(self, number: int, offsets: Sequence[int]) -> StateRecord:
+        """The record of what a transaction settles, for it to be written with the transaction's messages."""
+        committed = state.Committed(self._topic_id, tuple(offsets))
+        return state.encode_key(state.COMMITTED, self._queue_id, number), state.encode_committed(committed)
 
     def settle(self, offsets: Sequence[int]) -> None:
         self.settled.settle(offsets)

@@ -17,6 +17,11 @@ class RestoredQueue:
     chunks: dict[int, state.Chunk] = field(default_factory=dict)
     scheduled: dict[int, tuple[int, int]] = field(default_factory=dict)  # id -> due, offset of its record
 
+    committed: dict[int, state.Committed] = field(default_factory=dict)
+
+    def committed_keys(self, queue_id: str) -> list[StateRecord]:
+        return [(state.encode_key(state.COMMITTED, queue_id, number), None) for number in self.committed]
+
     def keys(self, queue_id: str) -> list[StateRecord]:
         """Tombstones for all of it: the queue is gone."""
         records: list[StateRecord] = []
@@ -24,7 +29,7 @@ class RestoredQueue:
             records.append((state.encode_key(state.HEAD, queue_id), None))
         records += [(state.encode_key(state.CHUNK, queue_id, number), None) for number in self.chunks]
         records += [(state.encode_key(state.SCHEDULED, queue_id, number), None) for number in self.scheduled]
-        return records
+        return records + self.committed_keys(queue_id)
 
 
 async def restore_queues(journal: QueueJournal) -> dict[str, RestoredQueue]:
@@ -42,7 +47,7 @@ async def restore_queues(journal: QueueJournal) -> dict[str, RestoredQueue]:
                 _logger.error(
                     "a record of queue %s at offset %d of the queue state is passed over: %s", queue_id, offset, error
                 )
-    return {queue_id: queue for queue_id, queue in queues.items() if queue.head or queue.chunks or queue.scheduled}
+    return {queue_id: queue for queue_id, queue in queues.items() if queue != RestoredQueue()}
 
 
 def _fold(queue: RestoredQueue, kind: bytes, number: int, value: bytes | None, offset: int) -> None:
@@ -52,6 +57,10 @@ def _fold(queue: RestoredQueue, kind: bytes, number: int, value: bytes | None, o
         queue.chunks.pop(number, None)
         if value is not None:
             queue.chunks[number] = state.decode_chunk(value)
+    elif kind == state.COMMITTED:
+        queue.committed.pop(number, None)
+        if value is not None:
+            queue.committed[number] = state.decode_committed(value)
     else:
         queue.scheduled.pop(number, None)
         if value is not None:

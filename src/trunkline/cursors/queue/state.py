@@ -8,6 +8,8 @@
            int16 place in the chunk, int32 count
     's'    scheduled message <id>: int8 version 1, int64 due, int64 timestamp, int64 expiry (-1 none), int8 priority,
            int8 persistent, int32 key length (-1 null) key, int32 header section length, header section, body
+    't'    what a transaction settled, <number>: int8 version 1, topic id (16 bytes), int64 offsets. It is written with the
+           transaction's messages, all or none, and removed once the chunks say the same
     'z'    nothing: appended where only the wait for the disk is wanted
 
 The topic's id says which topic the offsets are of: state that a deleted topic of the same name left is not used. Offsets before
@@ -23,7 +25,7 @@ from uuid import UUID
 from trunkline.cursors.queue.message import Message
 from trunkline.cursors.queue.settled import CHUNK_OFFSETS
 
-HEAD, CHUNK, SCHEDULED, SYNC = b"h", b"c", b"s", b"z"
+HEAD, CHUNK, SCHEDULED, COMMITTED, SYNC = b"h", b"c", b"s", b"t", b"z"
 _VERSION = 1
 _BITMAP_BYTES = CHUNK_OFFSETS // 8
 _LENGTH = struct.Struct(">H")
@@ -44,6 +46,11 @@ class Head(NamedTuple):
     mean_bytes: int
 
 
+class Committed(NamedTuple):
+    topic_id: UUID
+    offsets: tuple[int, ...]
+
+
 class Chunk(NamedTuple):
     bits: int
     counts: dict[int, int]  # place in the chunk -> deliveries so far, where there was more than one
@@ -58,7 +65,7 @@ def encode_key(kind: bytes, queue_id: str, number: int | None = None) -> bytes:
 def decode_key(key: bytes) -> tuple[bytes, str, int] | None:
     """Kind, queue id and number; None for a key of a kind that this version does not know."""
     kind = key[:1]
-    if kind not in (HEAD, CHUNK, SCHEDULED):
+    if kind not in (HEAD, CHUNK, SCHEDULED, COMMITTED):
         return None
     try:
         (length,) = _LENGTH.unpack_from(key, 1)
@@ -128,6 +135,20 @@ def decode_chunk(value: bytes) -> Chunk:
     except (struct.error, IndexError) as error:
         raise ValueError(f"a queue's chunk record: {error}") from None
     return Chunk(bits, counts)
+
+
+def encode_committed(committed: Committed) -> bytes:
+    offsets = committed.offsets
+    return bytes((_VERSION,)) + committed.topic_id.bytes + struct.pack(f">{len(offsets)}q", *offsets)
+
+
+def decode_committed(value: bytes) -> Committed:
+    try:
+        _check_version(value[0])
+        topic_id, offsets = UUID(bytes=value[1:17]), [number for (number,) in _NUMBER.iter_unpack(value[17:])]
+    except (struct.error, IndexError, ValueError) as error:
+        raise ValueError(f"a record of what a transaction settled: {error}") from None
+    return Committed(topic_id, tuple(offsets))
 
 
 def encode_scheduled(message: Message, due_ms: int) -> bytes:

@@ -31,7 +31,7 @@ from trunkline.protocols.amqp.consumer import Consumer
 from trunkline.protocols.amqp.errors import NO_ROUTE, NOT_IMPLEMENTED, PRECONDITION_FAILED, FrameError
 from trunkline.protocols.amqp.frames import Ack, Nack, Publish, Reject
 from trunkline.protocols.amqp.leases import ADDRESS as LEASES
-from trunkline.protocols.amqp.leases import carry_out
+from trunkline.protocols.amqp.leases import carry_out, take_over
 from trunkline.protocols.amqp.management import ADDRESS as MANAGEMENT
 from trunkline.protocols.amqp.mapping import Envelope, why_no_expiration
 from trunkline.protocols.amqp.prefetch import ChannelPrefetch
@@ -89,6 +89,9 @@ class Channel:
             envelope = self._check_properties(envelope)
         queues = envelope.queues if envelope.route_version == vhost.version else find_route(vhost, envelope, event.body)
         if self.transaction is not None:
+            if not queues and event.routing_key == LEASES and not event.exchange:
+                take_over(self, event.body)
+                return
             self.transaction.publish(envelope, event.body, queues, event.mandatory)
             return
         confirms = self.confirms
@@ -232,6 +235,25 @@ class Channel:
     def settle_refused(self, deliveries: list[Delivery], requeue: bool) -> None:
         refuse(deliveries, requeue=requeue)
         self.prefetch.freed(free(deliveries))
+
+    def freed(self, deliveries: list[Delivery]) -> None:
+        """These are off the client's hands."""
+        self.prefetch.freed(free(deliveries))
+
+    def take_over(self, channel: int, tags: list[int]) -> bool:
+        """Let this channel's transaction acknowledge deliveries of another; False if one is not its consumer's any more."""
+        found = self.session.take_deliveries(channel, tags)
+        if self.transaction is None:
+            raise precondition("channel is not transactional")
+        self.transaction.acknowledge([(0, delivery) for delivery in found])
+        return len(found) == len(tags)
+
+    def surrender(self, tags: list[int]) -> list[Delivery]:
+        """Those of the deliveries that are still its consumers', to another channel."""
+        held = [(tag, self.unsettled.pop(tag)) for tag in tags if tag in self.unsettled]
+        lasting = [delivery for _, delivery in self.still_held(held)]
+        self.freed(lasting)
+        return [delivery._replace(consumer=None) for delivery in lasting if delivery.queue.keep(delivery)]
 
     def settle(self, transaction: Transaction[Envelope]) -> None:
         """Carry out the settlements of a commit."""

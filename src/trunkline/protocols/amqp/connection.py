@@ -10,6 +10,7 @@ from typing import Protocol
 
 from trunkline.broker.messaging.settlements import Acknowledgements
 from trunkline.broker.state.virtual_host import VirtualHost
+from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.flow import Flow
 from trunkline.protocols.amqp.limits import AmqpLimits
@@ -55,6 +56,9 @@ class Connection(Protocol):
 
     def note_transaction(self, more_bytes: int) -> None:
         """So many bytes more, or fewer, are published in transactions that are not committed."""
+
+    def take_deliveries(self, channel: int, tags: list[int]) -> list[Delivery]:
+        """Deliveries of one of its channels, for a transaction of another to settle."""
 
     def flush(self) -> None:
         """Carry out what this turn has collected so far."""

@@ -42,6 +42,7 @@ class Management:
         self._changing: dict[str, Callable[[str, Json], Awaitable[object]]] = {
             "move": self._move,
             "cancel": self._cancel,
+            "cancel_message": self._cancel_message,
             "export": self._export,
             "import": self._import,
             "users": self._users,
@@ -111,6 +112,10 @@ class Management:
         number = _number(asked, "id", -1)
         await self._administration.cancel_scheduled(vhost, str(asked.get("queue")), number)
         return {"id": number}
+
+    async def _cancel_message(self, vhost: str, asked: Json) -> object:
+        queue, message = str(asked.get("queue")), str(asked.get("message"))
+        return {"cancelled": await self._administration.cancel_message(vhost, queue, message)}
 
     async def _export(self, vhost: str, asked: Json) -> object:
         return self._administration.export_definitions()

@@ -14,6 +14,7 @@ from trunkline.broker.messaging.confirms import Confirms
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.queue_arguments import Wish, read_wish
 from trunkline.broker.messaging.selection import ANY_MESSAGE
+from trunkline.broker.messaging.settlements import release
 from trunkline.broker.messaging.transaction import Transaction
 from trunkline.cursors.queue import Delivery, Selector, SelectorRefused
 from trunkline.protocols.amqp import methods as m
@@ -101,36 +102,57 @@ async def _consume_once(channel: Channel, method: m.BasicConsume, queue: Queue, 
     if selector is None and wish.browse:
         selector = ANY_MESSAGE
     try:
-        found = _first(channel, queue, method.no_ack, wish.browse, selector)
+        found = _first(channel, queue, method, wish.browse, selector)
     except SelectorRefused as error:
         raise refusals.precondition(str(error)) from None
     if not method.nowait:
         session.send_method(channel.number, m.BasicConsumeOk(tag))
     while channel.open:
-        if found and _deliver_once(channel, queue, found[0], tag, held=not (method.no_ack or wish.browse)):
+        if found and _deliver_once(
+            channel,
+            queue,
+            found[0],
+            tag,
+            held=not (method.no_ack or wish.browse),
+            counted=method.arguments.get("x-delivery-count") is True,
+        ):
             break
         if wish.browse and found:
             break  # it cannot be delivered, and nobody may give up what nobody has taken
         if not found and not await cursor.load(selector):
             break
-        found = _first(channel, queue, method.no_ack, wish.browse, selector)
+        found = _first(channel, queue, method, wish.browse, selector)
     if channel.open:
         session.send_method(channel.number, m.BasicCancel(tag, True))
 
 
-def _first(channel: Channel, queue: Queue, no_ack: bool, browse: bool, selector: Selector | None) -> list[Delivery]:
+def _first(
+    channel: Channel, queue: Queue, method: m.BasicConsume, browse: bool, selector: Selector | None
+) -> list[Delivery]:
     if browse and selector is not None:
         looked = queue.cursor.look(selector)
         return [] if looked is None else [looked]
-    return queue.cursor.acquire(1, consumer=channel, no_ack=no_ack, selector=selector)
+    lease_ms = method.arguments.get("x-lease-ms")
+    if isinstance(lease_ms, int):
+        channel.leased = True
+    return queue.cursor.acquire(
+        1,
+        consumer=channel,
+        lease_ms=lease_ms if isinstance(lease_ms, int) else None,
+        no_ack=method.no_ack,
+        selector=selector,
+    )
 
 
-def _deliver_once(channel: Channel, queue: Queue, delivery: Delivery, tag: str, *, held: bool) -> bool:
+def _deliver_once(channel: Channel, queue: Queue, delivery: Delivery, tag: str, *, held: bool, counted: bool) -> bool:
     """False: it cannot be delivered; the queue has given it up if it was taken."""
     session = channel.session
     try:
         envelope = session.envelopes.of_record(delivery.message.headers)
-        content = content_of(envelope, delivery, queue, envelope.properties)
+        properties = envelope.properties
+        if counted and delivery.delivery_count > 1:
+            properties = envelope.with_header("x-delivery-count", delivery.delivery_count - 1)
+        content = content_of(envelope, delivery, queue, properties)
         frames = encode_deliveries(channel.number, tag.encode(), channel.next_tag, [content], session.frame_max_bytes)
     except Exception as error:
         if delivery.consumer is not None:
@@ -265,7 +287,17 @@ async def _commit(channel: Channel, transaction: Transaction[Envelope]) -> None:
     for publication in unroutable:
         if publication.mandatory:
             channel.return_unroutable(publication.envelope, publication.body)
-    await session.service.messaging.publish_atomically(letters)
+    # From here on they are the transaction's: a connection that goes meanwhile does not give them back.
+    deliveries = [delivery for _, delivery in transaction.acknowledged]
+    transaction.acknowledged = []
+    held = [delivery for delivery in deliveries if delivery.consumer is None or delivery.queue.keep(delivery)]
+    try:
+        await session.service.messaging.publish_atomically(letters, held)
+    except BaseException:
+        release(held)
+        raise
+    finally:
+        channel.freed(deliveries)
     if channel.open:
         channel.settle(transaction)
         session.flush()
@@ -277,7 +309,9 @@ async def _commit(channel: Channel, transaction: Transaction[Envelope]) -> None:
 def tx_rollback(channel: Channel, method: m.TxRollback) -> Later:
     if channel.transaction is None:
         raise refusals.precondition("channel is not transactional")
-    channel.put_back(channel.transaction.settled())
+    settled = channel.transaction.settled()
+    channel.put_back(entry for entry in settled if entry[1].consumer is not None)
+    release(delivery for _, delivery in settled if delivery.consumer is None)  # they came on other channels
     channel.transaction.clear()
     channel.session.send_method(channel.number, m.TxRollbackOk())
     return None

@@ -25,6 +25,7 @@ from typing import Final
 
 from trunkline.broker.messaging.settlements import Acknowledgements
 from trunkline.broker.state.virtual_host import VirtualHost
+from trunkline.cursors.queue import Delivery
 from trunkline.protocols.amqp import errors as codes
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.backlog import Backlog
@@ -387,6 +388,10 @@ class Session:
 
     def note_transaction(self, more_bytes: int) -> None:
         self.transaction_bytes += more_bytes
+
+    def take_deliveries(self, channel: int, tags: list[int]) -> list[Delivery]:
+        found = self.channels.get(channel)
+        return [] if found is None else found.surrender(tags)
 
     def flush(self) -> None:
         """Carry out what this turn has collected so far."""
