@@ -15,6 +15,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -25,14 +26,19 @@ from typing import Any, Self
 from trunkline import listeners
 from trunkline.broker.access import super_user_names
 from trunkline.broker.core import BrokerCore
-from trunkline.broker.limits import BrokerLimits, BrokerSettings
+from trunkline.broker.limits import BrokerLimits, BrokerSettings, LoginSettings
 from trunkline.broker.transactions.coordinator import TransactionLimits
-from trunkline.config import Config
+from trunkline.config import Config, ConfigError
 from trunkline.cursors.stream import GroupLimits
 from trunkline.log.decoding import DecodingLimits
 from trunkline.log.embedded.store import EmbeddedStore
 from trunkline.log.limits import StoreLimits
 from trunkline.log.store import LogStore
+from trunkline.security.certificates import NONE as NO_CLIENT_AUTH
+from trunkline.security.certificates import Certificates, InvalidCertificates, NameRules, TlsSettings
+from trunkline.security.principal import is_loopback
+from trunkline.security.tokens import TokenSettings
+from trunkline.security.users import DEFAULT_USER, Accounts
 from trunkline.selector import new_event_loop
 
 logger = logging.getLogger(__name__)
@@ -42,6 +48,7 @@ _LARGE_BUFFER_BYTES = 32 * 1024 * 1024  # the most that glibc takes for M_MMAP_T
 # collection that finds nothing, and takes a third of the start with ten thousand queues.
 _COLLECT_EACH_OBJECTS = 20_000
 _SETTLE_S = 0.5
+_LOOK_AT_CERTIFICATES_S = 5.0
 # Kept free for what is opened for a moment: snapshots, checkpoints, directories, what the cleaner reads.
 _WORKING_FILES = 48
 StoreFactory = Callable[[Config, StoreLimits], LogStore]
@@ -57,6 +64,63 @@ def memory_store(config: Config, limits: StoreLimits) -> LogStore:
     from trunkline.log.memory.store import MemoryStore
 
     return MemoryStore(defaults=config.topic)
+
+
+class Unsafe(Exception):
+    """The broker would let in whoever reaches it from other machines."""
+
+
+def asks_everybody(config: Config) -> bool:
+    """Whether clients must log in."""
+    if config.authentication == "auto":
+        return not config.insecure and not _for_this_machine(config.host)
+    return config.authentication == "required"
+
+
+def check_safe(config: Config, accounts: Accounts) -> None:
+    """Raise Unsafe if other machines can reach the broker, and nobody could log in from there, or nobody has to."""
+    if config.insecure or _for_this_machine(config.host):
+        return
+    if not asks_everybody(config):
+        raise Unsafe(f"authentication is {config.authentication}, and {config.host or 'every address'} is not loopback")
+    by_certificate = config.tls_client_ca is not None and config.tls_client_auth != NO_CLIENT_AUTH
+    if (
+        not by_certificate
+        and config.oauth_jwks is None
+        and not any(user.has_password and user.name != DEFAULT_USER for user in accounts.users.values())
+    ):
+        raise Unsafe(
+            f"there is no user who could log in from another machine, and {config.host or 'every address'} is not loopback"
+        )
+
+
+def _for_this_machine(host: str) -> bool:
+    """Whether a listener on this address is reached from this machine alone."""
+    if not host:
+        return False
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return True  # the listener will say what is wrong with it
+    return all(is_loopback(str(address[0])) for *_, address in found)
+
+
+def _certificates(config: Config) -> Certificates | None:
+    if config.tls_certificate is None:
+        return None
+    try:
+        return Certificates(
+            TlsSettings(
+                config.tls_certificate,
+                config.tls_key,
+                config.tls_key_password_file,
+                config.tls_client_ca,
+                config.tls_client_auth,
+                config.tls_min_version,
+            )
+        )
+    except InvalidCertificates as error:
+        raise ConfigError(f"TLS: {error}") from None
 
 
 class Broker:
@@ -109,6 +173,8 @@ class Broker:
         self._addresses: dict[str, str] = {}
         self._core: BrokerCore | None = None
         self._servers: dict[str, listeners.ProtocolServer] = {}  # by protocol
+        self._certificates: Certificates | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @classmethod
     def from_config(cls, config: Config, store: StoreFactory | None = None) -> Self:
@@ -133,6 +199,7 @@ class Broker:
 
     async def start(self) -> None:
         config = self.config
+        self._certificates = _certificates(config)
         limits = StoreLimits(
             decoding=DecodingLimits(max_batch_records=config.max_batch_records),
             cleanup_interval_ms=config.cleanup_interval_ms,
@@ -149,19 +216,26 @@ class Broker:
         try:
             await core.start()
             self._core = core
+            check_safe(config, core.accounts)
             for row, wanted_port in listeners.wanted(config):
                 server = self._servers.get(row.protocol)
                 if server is None:
                     server = self._servers[row.protocol] = listeners.MAKERS[row.protocol](core, config)
-                host, port = await server.listen(config.host, wanted_port, row.name)
+                tls = self._certificates if row.tls else None
+                host, port = await server.listen(config.host, wanted_port, row.name, tls=tls)
                 core.listeners[row.name] = (config.advertised_host or "", port)
                 self._addresses[row.name] = _local_address(host, port)
+            if self._certificates is not None:
+                self._watching = asyncio.create_task(self._watch_certificates(), name="certificates")
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
         """Close the listeners, then the log, marking the shutdown as clean."""
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
         while self._servers:
             _, server = self._servers.popitem()  # the last that was started is closed first
             await server.close()
@@ -171,6 +245,26 @@ class Broker:
         self._addresses.clear()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def reload_certificates(self, *, only_if_changed: bool = False) -> None:
+        """Show the certificates that are in the files now to whoever connects from now on."""
+        certificates = self._certificates
+        if certificates is None:
+            return
+        try:
+            if only_if_changed and not certificates.reload_if_changed():
+                return
+            if not only_if_changed:
+                certificates.reload()
+        except InvalidCertificates as error:
+            logger.error("the certificates stay as they were: %s", error)
+        else:
+            logger.info("the certificates were read again")
+
+    async def _watch_certificates(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_AT_CERTIFICATES_S)
+            self.reload_certificates(only_if_changed=True)
 
     def complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """For an event loop of the broker's own: what nobody caught is told once, then counted."""
@@ -265,6 +359,7 @@ async def _serve(
         if announce is not None:
             announce(broker.addresses)
         loop.set_exception_handler(broker.complain)
+        loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
         settling = loop.call_later(_SETTLE_S, _settle)
         await stop.wait()
         settling.cancel()
@@ -334,6 +429,7 @@ def _settings(config: Config, *, max_open_connections: int) -> BrokerSettings:
         super_users=tuple(super_user_names(config.super_users or "")),
         allow_everyone_if_no_acl=config.allow_everyone_if_no_acl,
         mqtt_topics=_mqtt_topics(config),
+        logins=_login_settings(config),
         limits=BrokerLimits(
             max_connections=config.max_connections,
             max_open_connections=max_open_connections,
@@ -360,6 +456,19 @@ def _mqtt_topics(config: Config) -> dict[str, tuple[tuple[str, ...], tuple[str, 
         own = found.get(config.mqtt_topic, ((), ()))[0]
         found[config.mqtt_topic] = ((*own, "#"), tuple(each for each in config.mqtt if each not in own))
     return found
+
+
+def _login_settings(config: Config) -> LoginSettings:
+    try:
+        NameRules(config.tls_principal_rules)
+    except InvalidCertificates as error:
+        raise ConfigError(f"tls_principal_rules: {error}") from None
+    tokens = None
+    if config.oauth_jwks is not None:
+        tokens = TokenSettings(
+            config.oauth_jwks, config.oauth_issuer, config.oauth_audience, config.oauth_principal_claim
+        )
+    return LoginSettings(asks_everybody(config), config.tls_principal_rules, config.connections_max_reauth_ms, tokens)
 
 
 def _group_limits(config: Config) -> GroupLimits:

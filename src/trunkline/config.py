@@ -143,6 +143,11 @@ class Config:
     stomp_ws_port: int | None = _setting(None, _port, "Port for STOMP clients over WebSocket; 0 takes a free one, off leaves the listener out.")
     http_port: int | None = _setting(cast("int | None", 15672), _port, "Port for the page, the HTTP API and metrics; 0 takes a free one, off leaves the listener out.")
     aws_port: int | None = _setting(cast("int | None", 4566), _port, "Port for clients of SQS and SNS; 0 takes a free one, off leaves the listener out.")
+    kafka_tls_port: int | None = _setting(cast("int | None", 9093), _port, "Port for Kafka clients over TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
+    amqp_tls_port: int | None = _setting(cast("int | None", 5671), _port, "Port for AMQP 0-9-1 clients over TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
+    mqtt_tls_port: int | None = _setting(cast("int | None", 8883), _port, "Port for MQTT clients over TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
+    mqtt_wss_port: int | None = _setting(None, _port, "Port for MQTT clients over WebSocket and TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
+    https_port: int | None = _setting(cast("int | None", 15671), _port, "Port for the page, the HTTP API and metrics over TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
     advertised_host: str | None = _setting(None, _optional_text, "Host name that clients are told to connect to; if empty, the address that their connection came in on.")
     ready_file: Path | None = _setting(None, _optional_path, "File to write, as JSON, once every listener accepts.")  # noqa: RUF009
     log_level: str = _setting("info", _one_of(*LOG_LEVELS), "Least serious message to log: debug, info, warning or error.")
@@ -163,6 +168,20 @@ class Config:
     max_batch_records: int = _setting(500_000, _whole(1, _INT_MAX), "Records of one batch; a larger one is refused (INVALID_RECORD), and passed over where the log holds it already.")
     fetch_max_bytes: int = _setting(57_671_680, _whole(1024, _INT_MAX), "Largest response to one fetch, whatever the client asks for.")
 
+    authentication: str = _setting("auto", _one_of("auto", "optional", "required"), "Whether clients must log in; optional lets strangers in, who may administer the broker from this machine; auto is optional as long as the listeners bind to loopback, or insecure is set, and required otherwise.")
+    insecure: bool = _setting(False, _flag, "Start on another address than loopback though nobody has to log in.")
+    tls_certificate: Path | None = _setting(None, _optional_path, "PEM file with the broker's certificate and those that lead to its CA; turns the TLS listeners on.")  # noqa: RUF009
+    tls_key: Path | None = _setting(None, _optional_path, "PEM file with the certificate's private key, if it is not in the same file.")  # noqa: RUF009
+    tls_key_password_file: Path | None = _setting(None, _optional_path, "File whose first line is the password of the private key.")  # noqa: RUF009
+    tls_client_ca: Path | None = _setting(None, _optional_path, "PEM file with the CAs of client certificates.")  # noqa: RUF009
+    tls_client_auth: str = _setting("none", _one_of("none", "requested", "required"), "Whether TLS clients are asked for a certificate: none, requested or required.")
+    tls_min_version: str = _setting("1.2", _one_of("1.2", "1.3"), "Oldest version of TLS that is spoken: 1.2 or 1.3.")
+    tls_principal_rules: str = _setting("DEFAULT", _text, "How a client certificate's distinguished name becomes a user's name, as Kafka's ssl.principal.mapping.rules.")
+    connections_max_reauth_ms: int = _setting(0, _whole(0, _INT_MAX), "How long a Kafka client's SASL login is good for, before it has to log in again on the same connection; 0 for ever.")
+    oauth_jwks: str | None = _setting(None, _optional_text, "File or URL of the JSON Web Key Set whose tokens are taken: by Kafka's OAUTHBEARER, and as passwords of AMQP and MQTT.")
+    oauth_issuer: str | None = _setting(None, _optional_text, "Issuer that a token must name.")
+    oauth_audience: str | None = _setting(None, _optional_text, "Audience that a token must name.")
+    oauth_principal_claim: str = _setting("sub", _text, "Claim of a token that is the user's name.")
     super_users: str | None = _setting(None, _optional_text, "Users who stand above all rules, as Kafka writes them: User:alice;User:bob.")
     allow_everyone_if_no_acl: bool = _setting(True, _flag, "Allow everybody what no rule and no permission is about, as Kafka's allow.everyone.if.no.acl.found.")
     audit_retention_ms: int = _setting(90 * _DAY_MS, _whole(-1, 2**63 - 1), "How long the audit trail keeps logins, refusals and administrative changes; -1 for ever.")
@@ -214,6 +233,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError("group_min_session_timeout_ms must not be above group_max_session_timeout_ms")
+        if self.tls_certificate is None and (self.tls_key is not None or self.tls_client_ca is not None):
+            raise ConfigError("tls_key and tls_client_ca are of no use without tls_certificate")
         for name, value in self.topic.items():
             try:
                 check_setting(name, value)

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from trunkline.config import Config, ConfigError
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from trunkline.broker.core import BrokerCore
     from trunkline.broker.messaging.mapping import Mapping as MqttMapping
+    from trunkline.protocols.listener.accepting import Secured
     from trunkline.protocols.mqtt.limits import MqttLimits
 
 
 class ProtocolServer(Protocol):
     """What this table asks of a protocol's server."""
 
-    async def listen(self, host: str, port: int, listener: str, *, tls: SSLContext | None = None) -> tuple[str, int]:
+    async def listen(self, host: str, port: int, listener: str, *, tls: Secured | None = None) -> tuple[str, int]:
         """Listen on one more address, under this row's name; returns the one that clients connect to."""
 
     async def close(self) -> None: ...
@@ -35,6 +34,7 @@ class Row(NamedTuple):
     name: str
     protocol: str
     setting: str
+    tls: bool = False  # on only where there is a certificate
     messaging: bool = True  # needs queues, exchanges and sessions; a broker for Kafka clients alone does without them
 
 
@@ -47,12 +47,18 @@ LISTENERS = (
     Row("stomp-ws", "stomp", "stomp_ws_port"),
     Row("http", "management", "http_port"),
     Row("aws", "aws", "aws_port"),
+    Row("kafka-tls", "kafka", "kafka_tls_port", tls=True, messaging=False),
+    Row("amqps", "amqp", "amqp_tls_port", tls=True),
+    Row("mqtts", "mqtt", "mqtt_tls_port", tls=True),
+    Row("mqtt-wss", "mqtt", "mqtt_wss_port", tls=True),
+    Row("https", "management", "https_port", tls=True),
 )
 
 
 def wanted(config: Config) -> list[tuple[Row, int]]:
     """The listeners that are on, and the port of each; 0 for a free one."""
-    return [(row, port) for row in LISTENERS if (port := port_of(config, row)) is not None]
+    rows = [row for row in LISTENERS if not row.tls or config.tls_certificate is not None]
+    return [(row, port) for row in rows if (port := port_of(config, row)) is not None]
 
 
 def port_of(config: Config, row: Row) -> int | None:
@@ -79,13 +85,18 @@ def _amqp(core: BrokerCore, config: Config) -> ProtocolServer:
 def _mqtt(core: BrokerCore, config: Config) -> ProtocolServer:
     from trunkline.protocols.mqtt.server import MqttServer
 
-    return MqttServer(core, limits=_mqtt_limits(config), mapping=_mapping(config), anonymous=config.mqtt_anonymous)
+    return MqttServer(
+        core,
+        limits=_mqtt_limits(config),
+        mapping=_mapping(config),
+        anonymous=config.mqtt_anonymous and not core.settings.logins.required,
+    )
 
 
 def _management(core: BrokerCore, config: Config) -> ProtocolServer:
     from trunkline.protocols.management.server import ManagementServer
 
-    return ManagementServer(core, open_to_loopback=config.mqtt_anonymous)
+    return ManagementServer(core, open_to_loopback=config.mqtt_anonymous and not core.settings.logins.required)
 
 
 def _aws(core: BrokerCore, config: Config) -> ProtocolServer:
@@ -93,7 +104,12 @@ def _aws(core: BrokerCore, config: Config) -> ProtocolServer:
     from trunkline.protocols.aws.server import AwsServer
 
     limits = AwsLimits(max_message_bytes=config.aws_max_message_bytes)
-    return AwsServer(core, limits, anonymous=config.aws_anonymous, advertised_host=config.advertised_host)
+    return AwsServer(
+        core,
+        limits,
+        anonymous=config.aws_anonymous and not core.settings.logins.required,
+        advertised_host=config.advertised_host,
+    )
 
 
 def _stomp(core: BrokerCore, config: Config) -> ProtocolServer:

@@ -10,8 +10,9 @@ from trunkline.protocols.listener.session import Buffer
 class PlainWire:
     """Notes what the session asks for."""
 
-    def __init__(self, host: str = "127.0.0.1", listener: str = "") -> None:
+    def __init__(self, host: str = "127.0.0.1", listener: str = "", certificate: str = "") -> None:
         self.host = host
+        self.certificate = certificate
         self.listener = listener
         self.port = 40_000
         self.local_host = "127.0.0.1"

@@ -87,7 +87,7 @@ class BrokerCore:
         )
         self.users = AccountRecords(store, self.clock)
         self.accounts = self.users.accounts
-        self.logins = Logins(self.users, self.clock, self.audit, self.complaints)
+        self.logins = Logins(self.users, self.clock, self.audit, self.complaints, self.settings.logins)
         self.access.use_accounts(self.accounts)
         # What clients make the broker hold before it counts for anything.
         self.input = Budget(self.limits.max_input_bytes, self._input_let_go)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from trunkline.security.tokens import TokenSettings
+
 
 class BrokerLimits(NamedTuple):
     max_connections: int = 10_000
@@ -22,6 +24,13 @@ class BrokerLimits(NamedTuple):
     min_free_bytes: int = 50 * 1024 * 1024  # of disk; below it publishers of messages wait (RabbitMQ's disk_free_limit)
 
 
+class LoginSettings(NamedTuple):
+    required: bool = False  # else strangers are let in, and may administer the broker from this machine
+    name_rules: str = "DEFAULT"  # from a certificate's distinguished name to a user's: see `security.certificates`
+    max_reauth_ms: int = 0  # how long a SASL login of Kafka's is good for; 0: for ever
+    tokens: TokenSettings | None = None  # whose JSON Web Tokens are taken
+
+
 class BrokerSettings(NamedTuple):
     node_id: int = 1
     auto_create_topics: bool = True
@@ -32,4 +41,5 @@ class BrokerSettings(NamedTuple):
     allow_everyone_if_no_acl: bool = True
     # Log topic -> the filters of the MQTT topics that are written to it, and those of others that these cover, too.
     mqtt_topics: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({})
+    logins: LoginSettings = LoginSettings()
     limits: BrokerLimits = BrokerLimits()

@@ -107,6 +107,7 @@ def serve(
     logging.basicConfig(
         level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
     )
+    from trunkline.app import Unsafe
     from trunkline.app import serve as run
 
     def announce(addresses: Mapping[str, str]) -> None:
@@ -117,6 +118,12 @@ def serve(
         code = run(config, announce)
     except OSError as error:
         raise _explained(error, config) from error
+    except Unsafe as error:
+        raise CommandError(
+            str(error),
+            f"make a user with `{_command()} user add NAME --tag administrator --data {config.data}`, "
+            "or let in whoever comes with --insecure",
+        ) from None
     except StorageFailure as error:
         raise _explained_storage(error, config) from error
     ctx.exit(code)

@@ -73,7 +73,7 @@ def told(host: str, port: int) -> set[tuple[str, int]]:
 
 
 def test_a_server_on_all_addresses_tells_each_client_the_one_that_it_used(tmp_path: Path) -> None:
-    with serving(tmp_path, "--host", "0.0.0.0") as (port, output):
+    with serving(tmp_path, "--insecure", "--host", "0.0.0.0") as (port, output):
         for host in ("127.0.0.1", "127.0.0.2", *machine_addresses()):
             assert told(host, port) == {(host, port)}
         wait_until(lambda: "is ready" in output.read_text(), what="the banner")
@@ -82,7 +82,7 @@ def test_a_server_on_all_addresses_tells_each_client_the_one_that_it_used(tmp_pa
 
 
 def test_a_client_works_through_an_address_that_is_not_the_first(tmp_path: Path) -> None:
-    with serving(tmp_path, "--host", "0.0.0.0") as (port, _):
+    with serving(tmp_path, "--insecure", "--host", "0.0.0.0") as (port, _):
         bootstrap = f"127.0.0.3:{port}"
         producer = Producer(settings.confluent_producer(bootstrap))
         producer.produce("t", b"hello")
@@ -96,7 +96,10 @@ def test_a_client_works_through_an_address_that_is_not_the_first(tmp_path: Path)
 
 
 def test_an_address_that_is_configured_is_told_to_all(tmp_path: Path) -> None:
-    with serving(tmp_path, "--host", "0.0.0.0", "--advertised-host", "broker.example.org") as (port, output):
+    with serving(tmp_path, "--insecure", "--host", "0.0.0.0", "--advertised-host", "broker.example.org") as (
+        port,
+        output,
+    ):
         for host in ("127.0.0.1", "127.0.0.2"):
             assert told(host, port) == {("broker.example.org", port)}
         wait_until(lambda: f"broker.example.org:{port}" in output.read_text(), what="the banner")
@@ -108,6 +111,6 @@ def test_ipv6(tmp_path: Path) -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("there is no IPv6 here")
-    with serving(tmp_path, "--host", "::") as (port, output):
+    with serving(tmp_path, "--insecure", "--host", "::") as (port, output):
         assert told("::1", port) == {("::1", port)}
         wait_until(lambda: f"[::1]:{port}" in output.read_text(), what="the banner")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
-from tests.unit.listener.edge import tls_context
+from tests.unit.listener.edge import Nameless, tls_context
 from trunkline.broker.core import BrokerCore
 from trunkline.log.memory.store import MemoryStore
 from trunkline.protocols.http.message import Request, Response
@@ -38,7 +38,7 @@ def handle(request: Request) -> Response | Awaitable[Response]:
 def test_a_client_is_served_on_one_connection(tls: bool) -> None:
     async def run() -> None:
         server = HttpServer(BrokerCore(MemoryStore()), handle)
-        context = tls_context(ssl.PROTOCOL_TLS_SERVER) if tls else None
+        context = Nameless() if tls else None
         _, port = await server.listen("127.0.0.1", 0, "http", tls=context)
         await asyncio.to_thread(_talk, port, tls=tls)
         assert len(server.connections) <= 1

@@ -107,6 +107,8 @@ NEEDS: dict[ApiKey, tuple[Need, ...]] = {
     ApiKey.DESCRIBE_ACLS: (cluster(DESCRIBE),),
     ApiKey.CREATE_ACLS: (cluster(ALTER),),
     ApiKey.DELETE_ACLS: (cluster(ALTER),),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (cluster(DESCRIBE),),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (cluster(ALTER),),
     ApiKey.JOIN_GROUP: (group(READ),),
     ApiKey.SYNC_GROUP: (group(READ),),
     ApiKey.HEARTBEAT: (group(READ),),
@@ -153,7 +155,7 @@ def as_bob(scenario: Callable[[Client, BrokerCore], Awaitable[None]], *, allow_e
         await broker.start()
         broker.listeners["kafka"] = ("127.0.0.1", 9092)
         client = Client(broker)
-        client.session.principal = BOB
+        client.session.authentication.principal = BOB
         try:
             await scenario(client, broker)
         finally:

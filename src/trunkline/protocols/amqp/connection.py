@@ -29,6 +29,7 @@ class Connection(Protocol):
     acknowledgements: Acknowledgements
     flow: Flow
     host: str
+    certificate: str  # the name in the one that the client has shown; or nothing
     principal: Principal
     vhost: VirtualHost
     envelopes: Envelopes

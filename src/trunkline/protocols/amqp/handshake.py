@@ -8,7 +8,9 @@
     tune-ok, open (vhost) →
                           ←        connection.open-ok
 
-`PLAIN` and `AMQPLAIN` are offered. A failed login is answered with connection.close 403 if the client says that it
+`PLAIN` and `AMQPLAIN` are offered, and `EXTERNAL` to a client that has shown a certificate. A password may be a token, where
+the broker takes them; `connection.update-secret` brings a new one before it expires, or any new proof that the client is who
+it was. A failed login is answered with connection.close 403 if the client says that it
 understands that (`authentication_failure_close`), else the socket is just closed; either way after the same work.
 """
 
@@ -27,6 +29,7 @@ from trunkline.version import BEHAVES_LIKE, VERSION
 
 PROTOCOL = "amqp"
 MECHANISMS = ("PLAIN", "AMQPLAIN")
+EXTERNAL = "EXTERNAL"
 # Clients decide by product and version what methods mean: kombu takes basic.qos for RabbitMQ's only if the product is
 # called so, and a Celery worker then stalls once as many tasks wait for their ETA as it may prefetch. So these two say
 # whose behaviour we follow, and `information` and `trunkline_version` who we are.
@@ -65,7 +68,8 @@ def begin(session: Connection, header: ProtocolHeader) -> None:
         "capabilities": CAPABILITIES,
         "trunkline_listeners": session.service.listeners(),
     }
-    session.send_method(0, m.ConnectionStart(0, 9, properties, " ".join(MECHANISMS).encode(), b"en_US"))
+    mechanisms = (*MECHANISMS, EXTERNAL) if session.certificate else MECHANISMS
+    session.send_method(0, m.ConnectionStart(0, 9, properties, " ".join(mechanisms).encode(), b"en_US"))
 
 
 async def log_in(session: Connection, method: m.ConnectionStartOk) -> None:
@@ -74,9 +78,13 @@ async def log_in(session: Connection, method: m.ConnectionStartOk) -> None:
     understood = capabilities if isinstance(capabilities, dict) else {}
     session.notify_cancel = understood.get("consumer_cancel_notify") is True
     session.notify_blocked = understood.get("connection.blocked") is True
-    credentials = read_credentials(method.mechanism, method.response)
+    logins = session.service.logins
     try:
-        principal = await session.service.logins.by_password(*credentials, session.host, PROTOCOL)
+        if method.mechanism == EXTERNAL and session.certificate:
+            principal = logins.by_certificate(session.certificate, session.host, PROTOCOL)
+        else:
+            credentials = read_credentials(method.mechanism, method.response)
+            principal = await logins.by_password(*credentials, session.host, PROTOCOL)
     except LoginRefused:
         if session.closed:
             return
@@ -86,6 +94,20 @@ async def log_in(session: Connection, method: m.ConnectionStartOk) -> None:
         session.end()
         return
     session.logged_in(principal)
+
+
+async def update_secret(session: Connection, method: m.ConnectionUpdateSecret) -> None:
+    """A new password, or token, of the same user."""
+    try:
+        principal = await session.service.logins.by_password(session.user, method.new_secret, session.host, PROTOCOL)
+    except LoginRefused:
+        principal = None
+    if session.closed:
+        return
+    if principal is None or principal.name != session.user:
+        raise FrameError(NOT_ALLOWED, "New secret was refused by one of the backends", 10, 70)
+    session.principal = principal
+    session.send_method(0, m.ConnectionUpdateSecretOk())
 
 
 def offer(session: Connection) -> None:

@@ -74,6 +74,7 @@ class Session:
     def __init__(self, service: Service, wire: Wire) -> None:
         self.service = service
         self.host = wire.host
+        self.certificate = wire.certificate
         self.port = wire.port
         self.limits = service.limits
         self.publishing = service.publishing

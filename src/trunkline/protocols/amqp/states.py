@@ -130,10 +130,7 @@ CONNECTIONS: Final[Mapping[ConnectionState, Row[ConnectionState]]] = {
     ConnectionState.LOGIN: _takes({}),
     ConnectionState.TUNE: _takes({m.ConnectionTuneOk: Step(ConnectionState.OPEN, handshake.agree)}),
     ConnectionState.OPEN: _takes({m.ConnectionOpen: Step(ConnectionState.RUNNING, handshake.enter)}),
-    ConnectionState.RUNNING: _takes(
-        # There is nothing to renew in a password; clients that send this only want to hear that it was taken.
-        {m.ConnectionUpdateSecret: Step(answer=m.ConnectionUpdateSecretOk)}
-    ),
+    ConnectionState.RUNNING: _takes({m.ConnectionUpdateSecret: Step(act=handshake.update_secret)}),
     ConnectionState.CLOSING: {
         **dict.fromkeys(m.all_methods(), _IGNORED),
         **dict.fromkeys(_CONTENT, Step(ConnectionState.CLOSED)),  # after these, the parser finds no further frame

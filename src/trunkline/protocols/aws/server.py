@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ssl import SSLContext
-
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.aws.access import Access
 from trunkline.protocols.aws.call import Operation
@@ -16,6 +14,7 @@ from trunkline.protocols.aws.receipts import Receipts
 from trunkline.protocols.aws.session import Requests
 from trunkline.protocols.aws.sqs_queue import SqsQueues
 from trunkline.protocols.http.server import HttpServer
+from trunkline.protocols.listener.accepting import Secured
 
 
 class AwsServer:
@@ -36,7 +35,7 @@ class AwsServer:
         requests = Requests({"sqs": sqs, "sns": {}}, access, broker.complaints, limits, advertised_host=advertised_host)
         self._http = HttpServer(broker, requests)
 
-    async def listen(self, host: str, port: int, listener: str, *, tls: SSLContext | None = None) -> tuple[str, int]:
+    async def listen(self, host: str, port: int, listener: str, *, tls: Secured | None = None) -> tuple[str, int]:
         return await self._http.listen(host, port, listener, tls=tls)
 
     async def close(self) -> None:

@@ -177,8 +177,8 @@ class FrameReader:
     (`read_into`).
     """
 
-    __slots__ = ("_frame", "_have", "_max_frame_bytes", "_may_take", "_need", "_read_into", "_rest", "_spares", "_take",
-                 "held_bytes")  # fmt: skip
+    __slots__ = ("_frame", "_have", "_may_take", "_need", "_read_into", "_rest", "_spares", "_take", "held_bytes",
+                 "max_frame_bytes")  # fmt: skip
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class FrameReader:
         take: Callable[[memoryview], None],
         read_into: Callable[[memoryview | None], None],
     ) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._spares = spares
         self._may_take = may_take
         self._take = take
@@ -235,8 +235,8 @@ class FrameReader:
                 all_taken = False
                 break
             (size,) = _SIZE.unpack_from(data, position)
-            if not 0 <= size <= self._max_frame_bytes:
-                raise DecodeError(f"a request of {size} bytes (max_request_bytes is {self._max_frame_bytes})")
+            if not 0 <= size <= self.max_frame_bytes:
+                raise DecodeError(f"a request of {size} bytes (max_request_bytes is {self.max_frame_bytes})")
             start = position + _SIZE.size
             if end - start < size:
                 if size + _SIZE.size > _LARGE_FRAME_BYTES:

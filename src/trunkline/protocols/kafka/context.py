@@ -8,6 +8,7 @@ from typing import Final
 
 from trunkline.broker.audit import CHANGE
 from trunkline.broker.core import BrokerCore
+from trunkline.protocols.kafka.authentication import Authentication
 from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.share_sessions import ShareSessions
 from trunkline.security.principal import Principal
@@ -32,6 +33,7 @@ class Context:
     fetch_sessions: FetchSessions
     share_sessions: ShareSessions
     principal: Principal
+    authentication: Authentication
     # To be called when everything is done that a later request on this connection could notice, if that is before the
     # answer: the later ones may begin then.
     took_effect: Callable[[], None]

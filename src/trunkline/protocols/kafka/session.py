@@ -24,7 +24,9 @@ Rules kept:
 5. The connection is not read while its answers wait to be sent, while it has `max_in_flight_requests` requests without a
    response, or while a request waits for earlier ones. What has been read by then waits in the frame reader. Answers
    that wait for those before them count as unsent.
-6. A request must be complete `max_request_ms` after its first byte, as far as it is read. A connection without a byte in
+6. Who has to log in is answered nothing else before, and what it sends behind its login waits for that: see
+   `authentication`.
+7. A request must be complete `max_request_ms` after its first byte, as far as it is read. A connection without a byte in
    either direction for `max_idle_ms`, and without an open request, is closed, as Kafka does.
 """
 
@@ -38,6 +40,7 @@ from typing import NamedTuple
 
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.kafka import apis, handlers
+from trunkline.protocols.kafka.authentication import BEFORE_LOGIN, MAX_BYTES_BEFORE_LOGIN, Authentication
 from trunkline.protocols.kafka.codec import (
     LARGE_REQUEST_BYTES,
     DecodeError,
@@ -52,7 +55,6 @@ from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.handlers.api_versions import unsupported_api_versions
 from trunkline.protocols.kafka.share_sessions import ShareSessions
 from trunkline.protocols.listener.session import Wire
-from trunkline.security.principal import anonymous, is_loopback
 
 Buffers = list[bytes | bytearray | memoryview]
 
@@ -101,14 +103,14 @@ class Session:
         self.broker = broker
         self.client_host = wire.host
         self.local_host = wire.local_host
-        self.principal = anonymous(wire.host, administrator=is_loopback(wire.host))
+        self.authentication = Authentication(broker, wire)
         self.listener = wire.listener
         self._fetch_sessions = fetch_sessions
         self._share_sessions = share_sessions
         self._at_end: dict[Hashable, Callable[[], None]] = {}
         self._wire = wire
         self._frames = FrameReader(
-            broker.limits.max_request_bytes,
+            broker.limits.max_request_bytes if self.authentication.known else MAX_BYTES_BEFORE_LOGIN,
             spares,
             may_take=self._may_proceed,
             take=self.receive,
@@ -157,6 +159,7 @@ class Session:
         limits = self.broker.limits
         return (
             self._writable
+            and not self.authentication.busy
             and not self.holds_back
             and self.inflight < limits.max_in_flight_requests
             and self._waiting_bytes < limits.max_request_bytes
@@ -239,11 +242,17 @@ class Session:
     def receive(self, frame: memoryview) -> None:
         """Take up one request. Raises DecodeError when the bytes are not one."""
         self._begun_ms = None
+        authentication = self.authentication
+        if authentication.raw:
+            self._receive_token(bytes(frame))
+            return
         header, position = decode_request_header(frame)
         api = apis.APIS.get(header.api_key)
         handler = handlers.find(header.api_key)
         if api is None or handler is None:
             raise DecodeError(f"unknown api key {header.api_key}")
+        if not authentication.known or self._last_active_ms > authentication.expires_ms:
+            self._check_before_login(header.api_key, api.name)
         version = header.api_version
         slot = _Slot(self, header.api_key)
         if not api.min_version <= version <= api.max_version:
@@ -268,7 +277,8 @@ class Session:
             version,
             self._fetch_sessions,
             self._share_sessions,
-            self.principal,
+            authentication.principal,
+            authentication,
             slot.settle,
             self._at_end,
         )
@@ -281,6 +291,27 @@ class Session:
             self._waiting.append(_Waiting(slot, work))
         else:
             self._begin(slot, work)
+
+    def _check_before_login(self, api_key: int, name: str) -> None:
+        if api_key not in BEFORE_LOGIN:
+            late = self.authentication.known
+            raise DecodeError(f"{name} {'after its login has expired' if late else 'before the client has logged in'}")
+
+    def _receive_token(self, token: bytes) -> None:
+        """A bare token, as SaslHandshake 0 announces them; the answer is one, too."""
+        slot = _Slot(self, -1)
+        self._line.append(slot)
+        self._begin(slot, self._answer_token(slot, token))
+
+    async def _answer_token(self, slot: _Slot, token: bytes) -> None:
+        outcome = await self.authentication.step(token)
+        slot.close = self.authentication.failed
+        self._logged_in()
+        self._finish(slot, [] if slot.close else [len(outcome.answer).to_bytes(4, "big") + outcome.answer])
+
+    def _logged_in(self) -> None:
+        if self.authentication.known:
+            self._frames.max_frame_bytes = self.broker.limits.max_request_bytes
 
     def _may_begin(self, api_key: int) -> bool:
         """Whether every request that has begun has taken effect, as far as one of this kind can tell."""
@@ -328,6 +359,9 @@ class Session:
             response = await handler(context, request)
             if response is not None:
                 buffers = encode_response(header.api_key, header.api_version, header.correlation_id, response)
+            if header.api_key == apis.ApiKey.SASL_AUTHENTICATE:
+                slot.close = self.authentication.failed
+                self._logged_in()
         except asyncio.CancelledError:
             raise
         except CloseConnection:
@@ -358,13 +392,13 @@ class Session:
         while line and line[0].ready:
             done = line.popleft()
             self.broker.counters.unsent_bytes -= done.held_bytes
+            if done.buffers:
+                self._last_active_ms = self.broker.clock.monotonic_ms()
+                self._wire.write_all(done.buffers)
             if done.close:
                 self._wire.close()
                 self.lost()
                 return
-            if done.buffers:
-                self._last_active_ms = self.broker.clock.monotonic_ms()
-                self._wire.write_all(done.buffers)
         if not self._reading:
             self._ready()
 

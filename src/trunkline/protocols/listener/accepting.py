@@ -6,8 +6,8 @@ client sees at once. asyncio's own servers make a connection count only after ev
 thousands at a time; here it counts before the next one is accepted. When there is no descriptor all the same, the
 listener rests for `_REST_S`, and those who want to connect wait in the kernel's queue.
 
-With `tls`, a connection is made when its handshake is complete; until then it counts, for as long as asyncio allows a
-handshake. Who does not answer our end of it within `_TLS_SHUTDOWN_S` is cut off.
+With `tls`, a connection is made when its handshake is complete. Until then it counts, for `_TLS_HANDSHAKE_S` at most, and one
+address may have `_MAX_HANDSHAKES` of them under way. Who does not answer our end of it within `_TLS_SHUTDOWN_S` is cut off.
 """
 
 from __future__ import annotations
@@ -16,28 +16,36 @@ import asyncio
 import contextlib
 import errno
 import socket
-from typing import TYPE_CHECKING, Generic
+import ssl
+from typing import TYPE_CHECKING, Generic, Protocol
 
 from trunkline.protocols.listener.connection import Home, ServedConnection
 from trunkline.protocols.listener.session import S
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from trunkline.protocols.listener.session import MakeSession
 
 _BACKLOG = 4_096
 _ACCEPTS_PER_TURN = 256
 _REST_S = 1.0
+_TLS_HANDSHAKE_S = 10.0
 _TLS_SHUTDOWN_S = 2.0
+_MAX_HANDSHAKES = 500
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Secured(Protocol):
+    """How TLS is done from now on: certificates may be replaced while a listener runs."""
+
+    @property
+    def context(self) -> ssl.SSLContext: ...
 
 
 class Listener(Generic[S]):
     """Accepts connections on one address, as long as the server does not refuse them."""
 
     def __init__(
-        self, server: Home[S], make_session: MakeSession[S], name: str = "", tls: SSLContext | None = None
+        self, server: Home[S], make_session: MakeSession[S], name: str = "", tls: Secured | None = None
     ) -> None:
         self._name = name
         self._server = server
@@ -47,6 +55,7 @@ class Listener(Generic[S]):
         self._sockets: list[socket.socket] = []
         self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
         self._connecting: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[str, int] = {}  # TLS handshakes under way, by address
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Bind and listen; returns the address that clients connect to. OSError says which address cannot be had."""
@@ -99,17 +108,21 @@ class Listener(Generic[S]):
             refusal = self._server.refusal()
             if broker.counters.connections >= broker.limits.max_open_connections:
                 refusal = f"max_open_connections={broker.limits.max_open_connections} is reached"
+            host = str(address[0])
+            if self._handshakes.get(host, 0) >= _MAX_HANDSHAKES:
+                refusal = f"{_MAX_HANDSHAKES} TLS handshakes from its address are under way"
             if refusal:
                 self._server.refused += 1
                 sock.close()
-                broker.complaints.add("connections", str(address[0]), f"refused a connection: {refusal}")
+                broker.complaints.add("connections", host, f"refused a connection: {refusal}")
                 continue
             sock.setblocking(False)
             with contextlib.suppress(OSError):  # gone already
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             broker.counters.connections += 1
             self._server.arriving += 1
-            task = loop.create_task(self._connect(loop, sock))
+            connecting = self._connect(loop, sock) if self._tls is None else self._shake_hands(loop, sock, host)
+            task = loop.create_task(connecting)
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
 
@@ -120,14 +133,38 @@ class Listener(Generic[S]):
     async def _connect(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         connection = ServedConnection(self._server, self._make_session, self._name)
         try:
-            shutdown_s = None if self._tls is None else _TLS_SHUTDOWN_S
-            await loop.connect_accepted_socket(lambda: connection, sock, ssl=self._tls, ssl_shutdown_timeout=shutdown_s)
+            await loop.connect_accepted_socket(lambda: connection, sock)
         except OSError as error:  # gone already
             self._broker.complaints.add("accept", "listener", f"a connection was lost at once: {error}")
         finally:
-            if not connection.made:
-                self._server.arriving -= 1
-                self._broker.counters.connections -= 1
+            self._end_of_connecting(connection)
+
+    async def _shake_hands(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, host: str) -> None:
+        assert self._tls is not None
+        connection = ServedConnection(self._server, self._make_session, self._name)
+        self._handshakes[host] = self._handshakes.get(host, 0) + 1
+        try:
+            await loop.connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=self._tls.context,
+                ssl_handshake_timeout=_TLS_HANDSHAKE_S,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN_S,
+            )
+        except OSError as error:
+            why = error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
+            self._broker.complaints.add("TLS handshake", host, f"a TLS handshake failed ({self._name}): {why}")
+        finally:
+            if self._handshakes[host] == 1:
+                del self._handshakes[host]
+            else:
+                self._handshakes[host] -= 1
+            self._end_of_connecting(connection)
+
+    def _end_of_connecting(self, connection: ServedConnection[S]) -> None:
+        if not connection.made:
+            self._server.arriving -= 1
+            self._broker.counters.connections -= 1
 
 
 def _bind(sock: socket.socket, address: tuple[object, ...]) -> None:

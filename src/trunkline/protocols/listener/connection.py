@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol
 
 from trunkline.protocols.listener.session import Buffer, MakeSession, S
+from trunkline.security.certificates import distinguished_name
 
 if TYPE_CHECKING:
     from trunkline.broker.core import BrokerCore
@@ -108,6 +109,11 @@ class ServedConnection(asyncio.BufferedProtocol, Generic[S]):
     def port(self) -> int:
         peer = None if self._transport is None else self._transport.get_extra_info("peername")
         return int(peer[1]) if isinstance(peer, tuple) else 0
+
+    @property
+    def certificate(self) -> str:
+        shown = None if self._transport is None else self._transport.get_extra_info("peercert")
+        return distinguished_name(shown["subject"]) if shown else ""
 
     @property
     def local_host(self) -> str:

@@ -12,13 +12,11 @@ import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic
 
-from trunkline.protocols.listener.accepting import Listener
+from trunkline.protocols.listener.accepting import Listener, Secured
 from trunkline.protocols.listener.connection import ServedConnection
 from trunkline.protocols.listener.session import S, Wire
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from trunkline.broker.core import BrokerCore
 
 logger = logging.getLogger(__name__)
@@ -57,7 +55,7 @@ class Server(ABC, Generic[S]):
     async def start(self) -> None:
         """What has to be done before the first listener; it may be called again."""
 
-    async def listen(self, host: str, port: int, listener: str, *, tls: SSLContext | None = None) -> tuple[str, int]:
+    async def listen(self, host: str, port: int, listener: str, *, tls: Secured | None = None) -> tuple[str, int]:
         """Listen on one more address; returns the one that clients connect to. Sessions know `listener`, its name."""
         await self.start()
         accepting = Listener(self, self.make_session, listener, tls)

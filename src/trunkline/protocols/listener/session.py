@@ -29,6 +29,10 @@ class Wire(Protocol):
     def listener(self) -> str:
         """The name of the listener that the connection came in on: `kafka`, `mqtt-ws` …"""
 
+    @property
+    def certificate(self) -> str:
+        """The distinguished name in the certificate that the client has shown, and that was checked; or nothing."""
+
     def write(self, data: Buffer) -> None:
         """Send this behind what was written before. Nothing is sent any more once the connection closes."""
 

@@ -4,14 +4,14 @@ Users and passwords are the broker's (`broker.logins`), the same as for every pr
 everyone may connect, with or without a user name, and whoever comes from this machine may manage. Without it a user name and
 its password are needed to connect, and the tag `administrator` to manage.
 
-Who authenticates by an enhanced method (see `handshake`) is always checked.
+A client without a user name is who its certificate says, if it has shown one. Who authenticates by an enhanced method (see `handshake`) is always checked.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from trunkline.broker.logins import LoginRefused, Logins
+from trunkline.broker.logins import Exchange, LoginRefused, Logins
 from trunkline.protocols.mqtt.errors import BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED, SUCCESS
 from trunkline.security.principal import Principal, anonymous, is_loopback
 
@@ -28,8 +28,15 @@ class Access:
         self._logins = logins
         self.anonymous = anonymous
 
-    def at_once(self, user_name: str | None, password: bytes | None, peer: str) -> Admission | None:
+    def at_once(
+        self, user_name: str | None, password: bytes | None, peer: str, certificate: str = ""
+    ) -> Admission | None:
         """Whether a client with this in its CONNECT may come in; None: its password has to be checked."""
+        if user_name is None and certificate:
+            try:
+                return Admission(SUCCESS, self._logins.by_certificate(certificate, peer, PROTOCOL))
+            except LoginRefused:
+                return Admission(NOT_AUTHORIZED)
         if user_name is not None and (not self.anonymous or self._logins.knows(user_name)):
             known = self._logins.remembered(user_name, password or b"", peer, PROTOCOL)
             return None if known is None else Admission(SUCCESS, known)
@@ -44,6 +51,10 @@ class Access:
         if not self.anonymous:
             return None
         return Admission(SUCCESS, anonymous(peer, administrator=is_loopback(peer)))
+
+    def exchange(self, method: str, peer: str) -> Exchange | None:
+        """An attempt to authenticate by a method; None if there is no such."""
+        return self._logins.exchange(method, peer, PROTOCOL)
 
     async def verify(self, user_name: str, password: bytes, peer: str) -> Admission:
         try:

@@ -1,8 +1,9 @@
 """From CONNECT to CONNACK: client identifiers, authentication, what both sides allow each other.
 
-Authentication is by user name and password in CONNECT or, for 5.0, by the enhanced method `PLAIN` (RFC 4616), whose data
-(`authorization NUL user NUL password`) comes in CONNECT or in an AUTH that the broker asks for; it can be repeated later
-(`reauthenticate`), and a failed repetition ends the connection. Every other method is refused with 0x8C.
+Authentication is by user name and password in CONNECT, by the client's certificate or, for 5.0, by an enhanced method: one of
+SASL's that the broker has (`PLAIN`, `SCRAM-SHA-256`, …; see `broker.sasl`). Its first message comes in CONNECT or in an AUTH that
+the broker asks for, the others in AUTH. It can be repeated later (`reauthenticate`), by the same method, and a failed
+repetition ends the connection. Every other method is refused with 0x8C.
 
 The object lives as long as the handshake, or as long as the connection when a method was agreed on.
 """
@@ -12,14 +13,16 @@ from __future__ import annotations
 import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine
+from typing import TypeVar
 
 from trunkline.broker.counters import MqttCounters
+from trunkline.broker.logins import Exchange, LoginRefused, Step
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.access import Admission
 from trunkline.protocols.mqtt.agenda import Agenda
 from trunkline.protocols.mqtt.codec import Properties, TopicAliases, encode
 from trunkline.protocols.mqtt.hub import Hub
-from trunkline.protocols.mqtt.link import Link, Outlet
+from trunkline.protocols.mqtt.link import Link, Outlet, Phase
 from trunkline.protocols.mqtt.packets import (
     V5,
     V31,
@@ -32,19 +35,21 @@ from trunkline.protocols.mqtt.sessions.registry import SessionRefused
 from trunkline.protocols.mqtt.sessions.session import NEVER_EXPIRES_S, Session
 from trunkline.security.rules import Operation
 
-METHOD = "PLAIN"
 DEFAULT_RECEIVE_MAXIMUM = 65_535
 LARGEST_KEEP_ALIVE_S = 65_535
 KEEP_ALIVE_FACTOR = 1.5
+
+T = TypeVar("T")
 
 
 class Applicant(Link):
     """A connection that asks to be let in."""
 
-    __slots__ = ("keep_alive_ms",)
+    __slots__ = ("certificate", "keep_alive_ms")
 
-    def __init__(self, agenda: Agenda, counters: MqttCounters, outlet: Outlet, peer: str) -> None:
+    def __init__(self, agenda: Agenda, counters: MqttCounters, outlet: Outlet, peer: str, certificate: str) -> None:
         super().__init__(agenda, counters, outlet, peer)
+        self.certificate = certificate  # the name in the one that the client has shown; or nothing
         self.keep_alive_ms = 0.0
 
     @abstractmethod
@@ -55,7 +60,7 @@ class Applicant(Link):
     def refuse_connect(self, reason_code: int, text: str = "") -> None: ...
 
     @abstractmethod
-    def wait_for(self, admission: Coroutine[None, None, Admission], then: Callable[[Admission], None]) -> None:
+    def wait_for(self, answer: Coroutine[None, None, T], then: Callable[[T], None]) -> None:
         """Take up nothing that the client has sent until this is known and `then` has made use of it."""
 
     @abstractmethod
@@ -68,13 +73,15 @@ class Applicant(Link):
 
 
 class Handshake:
-    __slots__ = ("_connection", "_hub", "_packet", "_user")
+    __slots__ = ("_connection", "_exchange", "_hub", "_method", "_packet", "_user")
 
     def __init__(self, hub: Hub, connection: Applicant, packet: Connect) -> None:
         self._hub = hub
         self._connection = connection
         self._packet = packet
         self._user = packet.user_name
+        self._method = (packet.properties.authentication_method or "") if packet.properties is not None else ""
+        self._exchange: Exchange | None = None
 
     @property
     def with_method(self) -> bool:
@@ -91,7 +98,7 @@ class Handshake:
             connection.refuse_connect(refusal, "the will could not be published: its topic is not taken")
         elif not self.with_method:
             access = self._hub.access
-            admission = access.at_once(packet.user_name, packet.password, connection.peer)
+            admission = access.at_once(packet.user_name, packet.password, connection.peer, connection.certificate)
             if admission is not None:
                 self._admitted(admission)
                 return
@@ -101,14 +108,14 @@ class Handshake:
         else:
             properties = packet.properties
             assert properties is not None
-            if properties.authentication_method != METHOD:
-                connection.refuse_connect(
-                    errors.BAD_AUTHENTICATION_METHOD, f"the only authentication method is {METHOD}"
-                )
+            self._exchange = self._hub.access.exchange(self._method, connection.peer)
+            if self._exchange is None:
+                text = "this authentication method is not offered"
+                connection.refuse_connect(errors.BAD_AUTHENTICATION_METHOD, text)
             elif properties.authentication_data is None:
-                connection.say(_auth(errors.CONTINUE_AUTHENTICATION))
+                connection.say(self._auth(errors.CONTINUE_AUTHENTICATION))
             else:
-                self._check(properties.authentication_data, self._authenticated)
+                self._check(properties.authentication_data)
 
     def _admitted(self, admission: Admission) -> None:
         if admission.principal is None:
@@ -117,64 +124,64 @@ class Handshake:
             self._connection.principal = admission.principal
             self._open()
 
-    def _authenticated(self, admission: Admission) -> None:
-        """By a method, before CONNACK."""
-        if self._taken(admission):
-            self._open()
-        else:
-            self._connection.refuse_connect(errors.NOT_AUTHORIZED)
-
     def answered(self, packet: Auth) -> None:
         """An AUTH before CONNACK: what was asked for."""
         data = self._data(packet, errors.CONTINUE_AUTHENTICATION)
         if data is None:
             self._connection.refuse_connect(errors.PROTOCOL_ERROR)
         else:
-            self._check(data, self._authenticated)
+            self._check(data)
 
     def reauthenticate(self, packet: Auth) -> None:
         """An AUTH after CONNACK."""
         connection = self._connection
         started = packet.reason_code == errors.REAUTHENTICATE
         data = self._data(packet, errors.REAUTHENTICATE if started else errors.CONTINUE_AUTHENTICATION)
-        if data is None:
+        if started:
+            self._exchange = self._hub.access.exchange(self._method, connection.peer)
+        if data is None or self._exchange is None:
             connection.refuse(errors.PROTOCOL_ERROR, "this is not how the authentication method goes on")
         elif not data and started:
-            connection.say(_auth(errors.CONTINUE_AUTHENTICATION))
+            connection.say(self._auth(errors.CONTINUE_AUTHENTICATION))
         else:
-            self._check(data, self._reauthenticated)
-
-    def _reauthenticated(self, admission: Admission) -> None:
-        if self._taken(admission):
-            self._connection.say(_auth(errors.SUCCESS))
-        else:
-            self._connection.refuse(errors.NOT_AUTHORIZED, "the user or the password is wrong")
+            self._check(data)
 
     def _data(self, packet: Auth, reason_code: int) -> bytes | None:
         """The packet's authentication data; None if it does not belong to this method and step [MQTT-4.12.0-5]."""
         properties = packet.properties
-        if packet.reason_code != reason_code or properties is None or properties.authentication_method != METHOD:
+        if packet.reason_code != reason_code or properties is None or properties.authentication_method != self._method:
             return None
         return properties.authentication_data or b""
 
-    def _check(self, data: bytes, then: Callable[[Admission], None]) -> None:
-        parts = data.split(b"\0")
-        if len(parts) != 3:
-            then(Admission(errors.NOT_AUTHORIZED))
-            return
-        user = parts[1].decode(errors="replace")
-        self._connection.wait_for(self._hub.access.verify(user, parts[2], self._connection.peer), then)
+    def _check(self, data: bytes) -> None:
+        assert self._exchange is not None
+        self._connection.wait_for(_stepped(self._exchange, data), self._checked)
 
-    def _taken(self, admission: Admission) -> bool:
-        """Whether the client has proven who it is: that is who it is from now on."""
-        if admission.principal is None:
-            return False
-        self._user = admission.principal.name
-        self._connection.user_name = self._user
-        if self._connection.principal != admission.principal:
-            self._connection.principal = admission.principal
-            self._hub.sessions.access_changed()
-        return True
+    def _checked(self, step: Step | None) -> None:
+        """None: the client is not who it says."""
+        connection = self._connection
+        if step is None:
+            self._exchange = None
+            connection.refuse(errors.NOT_AUTHORIZED, "the user or the password is wrong")
+        elif step.principal is None:
+            connection.say(self._auth(errors.CONTINUE_AUTHENTICATION, step.answer))
+        else:
+            self._exchange = None
+            self._user = step.principal.name
+            connection.user_name = self._user
+            if connection.principal != step.principal:
+                connection.principal = step.principal
+                self._hub.sessions.access_changed()
+            if connection.phase is Phase.AUTHENTICATING:
+                self._open(step.answer)
+            else:
+                connection.say(self._auth(errors.SUCCESS, step.answer))
+
+    def _auth(self, reason_code: int, data: bytes = b"") -> Auth:
+        properties = Properties()
+        properties.authentication_method = self._method
+        properties.authentication_data = data or None
+        return Auth(reason_code, properties)
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -192,7 +199,8 @@ class Handshake:
         will = self._packet.will
         return errors.SUCCESS if will is None else self._hub.routes.refusal(will.topic)
 
-    def _open(self) -> None:
+    def _open(self, proof: bytes = b"") -> None:
+        """`proof` is the method's last word, which CONNACK carries."""
         hub, limits, packet, connection = self._hub, self._hub.limits, self._packet, self._connection
         connection.user_name = self._user
         if packet.will is not None and not self._may_have(packet.will.topic):
@@ -215,7 +223,7 @@ class Handshake:
         if packet.version == V5 and limits.max_keep_alive_s < LARGEST_KEEP_ALIVE_S:
             keep_alive_s = min(keep_alive_s or LARGEST_KEEP_ALIVE_S, limits.max_keep_alive_s)
         connection.keep_alive_ms = keep_alive_s * 1000 * KEEP_ALIVE_FACTOR
-        answer = self._answer(expiry_s, keep_alive_s) if packet.version == V5 else None
+        answer = self._answer(expiry_s, keep_alive_s, proof) if packet.version == V5 else None
         if connection.fitting(ConnAck(False, errors.SUCCESS, answer)) is None:
             connection.turn_away()  # every property in it has to be known: better no connection than wrong ideas
             return
@@ -240,7 +248,7 @@ class Handshake:
             connection.principal, connection.client_id, will_topic, hub.routes.log_topic(will_topic)
         )
 
-    def _answer(self, expiry_s: int, keep_alive_s: int) -> Properties:
+    def _answer(self, expiry_s: int, keep_alive_s: int, proof: bytes) -> Properties:
         """What CONNACK tells a client of 5.0 that is not as it asked, or as it would assume."""
         limits, packet = self._hub.limits, self._packet
         properties = Properties()
@@ -255,11 +263,13 @@ class Handshake:
         if keep_alive_s != packet.keep_alive_s:
             properties.server_keep_alive = keep_alive_s
         if self.with_method:
-            properties.authentication_method = METHOD
+            properties.authentication_method = self._method
+            properties.authentication_data = proof or None
         return properties
 
 
-def _auth(reason_code: int) -> Auth:
-    properties = Properties()
-    properties.authentication_method = METHOD
-    return Auth(reason_code, properties)
+async def _stepped(exchange: Exchange, data: bytes) -> Step | None:
+    try:
+        return await exchange.step(data)
+    except LoginRefused:
+        return None

@@ -54,7 +54,7 @@ class MqttServer(Server[AnySession]):
         return self._make_client(wire)
 
     def _make_client(self, wire: Wire) -> ClientConnection:
-        return ClientConnection(self.hub, wire, wire.host)
+        return ClientConnection(self.hub, wire, wire.host, wire.certificate)
 
     async def close(self) -> None:
         await super().close()

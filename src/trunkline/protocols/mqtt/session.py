@@ -27,7 +27,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from trunkline.protocols.mqtt import errors
-from trunkline.protocols.mqtt.access import Admission
 from trunkline.protocols.mqtt.codec import (
     PINGRESP_PACKET,
     MalformedPacket,
@@ -36,7 +35,7 @@ from trunkline.protocols.mqtt.codec import (
     Properties,
     encode,
 )
-from trunkline.protocols.mqtt.handshake import Applicant, Handshake
+from trunkline.protocols.mqtt.handshake import Applicant, Handshake, T
 from trunkline.protocols.mqtt.hub import Hub
 from trunkline.protocols.mqtt.link import Outlet, Phase
 from trunkline.protocols.mqtt.packets import (
@@ -74,8 +73,8 @@ class ClientConnection(Applicant):
     __slots__ = ("_checking", "_handshake", "_held", "_held_bytes", "_hub", "_parser", "_publisher", "_send_will", "_subscribing",
                  "last_active_ms", "session")  # fmt: skip
 
-    def __init__(self, hub: Hub, outlet: Outlet, peer: str) -> None:
-        super().__init__(hub.agenda, hub.counters, outlet, peer)
+    def __init__(self, hub: Hub, outlet: Outlet, peer: str, certificate: str = "") -> None:
+        super().__init__(hub.agenda, hub.counters, outlet, peer, certificate)
         self._hub = hub
         self.session: Session | None = None
         self.last_active_ms = hub.clock.monotonic_ms()
@@ -294,12 +293,12 @@ class ClientConnection(Applicant):
         else:
             self._handshake.reauthenticate(packet)
 
-    def wait_for(self, admission: Coroutine[None, None, Admission], then: Callable[[Admission], None]) -> None:
-        self._checking = asyncio.get_running_loop().create_task(self._wait_for(admission, then))
+    def wait_for(self, answer: Coroutine[None, None, T], then: Callable[[T], None]) -> None:
+        self._checking = asyncio.get_running_loop().create_task(self._wait_for(answer, then))
 
-    async def _wait_for(self, admission: Coroutine[None, None, Admission], then: Callable[[Admission], None]) -> None:
+    async def _wait_for(self, answer: Coroutine[None, None, T], then: Callable[[T], None]) -> None:
         try:
-            found = await admission
+            found = await answer
         except Exception as error:
             self._hub.complaints.add("failed MQTT login", self.peer, "closing an MQTT connection", error=error)
             self.abandon()

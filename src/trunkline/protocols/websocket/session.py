@@ -74,6 +74,10 @@ class WebSocketSession(Generic[S]):
     def listener(self) -> str:
         return self._wire.listener
 
+    @property
+    def certificate(self) -> str:
+        return self._wire.certificate
+
     def write(self, data: Buffer) -> None:
         if self._websocket.open and not self._websocket.closed:
             self._wire.write(frame_header(self._opcode, len(data)) + bytes(data))

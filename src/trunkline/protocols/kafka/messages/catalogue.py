@@ -50,6 +50,8 @@ class ApiKey(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
@@ -114,6 +116,8 @@ ROWS = (
     (46, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0),
     (47, "OffsetDelete", "offset_delete", 0, 0, None),
     (48, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1),
+    (50, "DescribeUserScramCredentials", "describe_user_scram_credentials", 0, 0, 0),
+    (51, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0),
     (55, "DescribeQuorum", "describe_quorum", 0, 2, 0),
     (57, "UpdateFeatures", "update_features", 0, 2, 0),
     (60, "DescribeCluster", "describe_cluster", 0, 2, 0),
