@@ -33,7 +33,7 @@ $(VENV)/.dev: requirements/dev.lock $(VENV)/.core
 	@touch $@
 
 setup: $(VENV)/.dev ## Install everything the tests need
-	@sh tools/system_packages.sh kcat java mvn rabbitmq-server node npm mosquitto mosquitto_pub postgres
+	@sh tools/system_packages.sh kcat java mvn rabbitmq-server node npm mosquitto mosquitto_pub postgres chromium chromedriver
 	@echo "==> ready. Next: make test, make run, or $(BIN)/trunkline --help"
 
 run: $(VENV)/.core ## Start a broker with its log in ./trunkline-data

@@ -10,6 +10,7 @@ package_of() {
 	node) echo nodejs ;;
 	mosquitto_pub) echo mosquitto-clients ;;
 	postgres) echo postgresql ;;
+	chromedriver) echo chromium-driver ;;
 	*) echo "$1" ;;
 	esac
 }
