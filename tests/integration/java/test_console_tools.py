@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.java.jvm import java
+from tests.integration.kafka.sharing import joined, take
 from tests.integration.server import RunningBroker
 from trunkline.bench.apache_kafka import classpath
 
@@ -41,6 +42,7 @@ FEATURES = "org.apache.kafka.tools.FeatureCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
+SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
 
 def test_kafka_topics_creates_describes_and_deletes(broker: RunningBroker, unique: Unique) -> None:
@@ -196,3 +198,31 @@ def test_kafka_dump_log_reads_our_segments(broker: RunningBroker, unique: Unique
     assert "compresscodec: zstd" in done.stdout
     assert "isvalid: true" in done.stdout
     assert re.findall(r"payload: (\w)$", done.stdout, re.MULTILINE) == ["a", "b", "c"]
+
+
+def test_kafka_share_groups_lists_describes_moves_and_deletes(broker: RunningBroker, unique: Unique) -> None:
+    topic, group = unique("tool"), unique("share")
+    tool(broker, PRODUCER, "--topic", topic, stdin="".join(f"value{i}\n" for i in range(10)))
+    where = ("--entity-type", "groups", "--entity-name", group)
+    tool(broker, CONFIGS, *where, "--alter", "--add-config", "share.auto.offset.reset=earliest")
+    assert "share.auto.offset.reset=earliest" in tool(broker, CONFIGS, *where, "--describe")
+    member = joined(broker.bootstrap, group, [topic])
+    taken = take(member, 10)
+    member.commit_sync()
+    assert group in tool(broker, SHARE_GROUPS, "--list").split()
+    members = tool(broker, SHARE_GROUPS, "--describe", "--group", group, "--members")
+    assert f"{topic}:0" in members
+    member.close()
+    assert len(taken) == 10
+    state = tool(broker, SHARE_GROUPS, "--describe", "--group", group, "--state")
+    assert "Empty" in state
+    moved = tool(
+        broker, SHARE_GROUPS, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute"
+    )
+    assert re.search(rf"{topic}\s+0\s+0", moved), moved
+    standing = tool(broker, SHARE_GROUPS, "--describe", "--group", group, "--offsets")
+    row = next(line.split() for line in standing.splitlines() if line.startswith(group))
+    assert row[:5] == [group, topic, "0", "0", "10"]
+    assert topic in tool(broker, SHARE_GROUPS, "--delete-offsets", "--group", group, "--topic", topic)
+    assert "successful" in tool(broker, SHARE_GROUPS, "--delete", "--group", group)
+    assert group not in tool(broker, SHARE_GROUPS, "--list").split()

@@ -306,11 +306,11 @@ def test_the_command_line_shows_moves_and_deletes_share_groups(
     described = command("describe", group)
     assert (described["type"], described["state"], described["assignor"]) == ("share", "Stable", "simple")
     assert len(described["members"]) == 1
-    assert [(part["committed"], part["lag"]) for part in described["partitions"]] == [(10, 0), (10, 0)]
+    assert [part["lag"] for part in described["partitions"]] == [0, 0]
     consumer.close()
     wait_until(lambda: command("describe", group)["state"] == "Empty", what="an empty group")
     command("reset", group, "--to", "4", "--topic", f"{name}:1")
     moved = command("describe", group)["partitions"]
-    assert [(part["committed"], part["lag"]) for part in moved] == [(10, 0), (4, 6)]
+    assert (moved[1]["committed"], [part["lag"] for part in moved]) == (4, [0, 6])
     assert command("delete", group, "--yes") == {"deleted": [group]}
     assert group not in [item["group"] for item in command("list")]

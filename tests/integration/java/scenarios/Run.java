@@ -26,6 +26,7 @@ public final class Run {
     static Map<String, Scenario> all() {
         Map<String, Scenario> scenarios = new LinkedHashMap<>();
         // The slowest go first: they mostly wait.
+        Sharing.register(scenarios);
         Transactions.register(scenarios);
         Groups.register(scenarios);
         Records.register(scenarios);

@@ -180,7 +180,7 @@ final class World implements AutoCloseable {
         return config;
     }
 
-    private synchronized <C extends AutoCloseable> C keep(C client) {
+    synchronized <C extends AutoCloseable> C keep(C client) {
         open.add(client);
         return client;
     }
