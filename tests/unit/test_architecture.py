@@ -63,6 +63,7 @@ DOORS = frozenset(
         "audit",
         "counters",
         "administration.administration",  # the façade's: asked by managements
+        "administration.connections",  # what sessions say of themselves when it asks
         "administration.log_view",
         "administration.messages",
         "administration.node",

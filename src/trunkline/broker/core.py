@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from trunkline.broker import guard
 from trunkline.broker.access import AccessControl, MqttTopics
+from trunkline.broker.administration.connections import Connections
 from trunkline.broker.audit import Audit
 from trunkline.broker.complaints import Complaints
 from trunkline.broker.counters import Counters
@@ -106,6 +107,7 @@ class BrokerCore:
         self._own_transactions = OwnTransactions(self.transactions, self.clock)
         if isinstance(store, CoordinatedStore):
             store.coordinated_by(self._own_transactions)
+        self.connections = Connections()
         self._has_messaging = False
         if with_messaging:
             self._make_messaging()
@@ -160,7 +162,7 @@ class BrokerCore:
         from trunkline.broker.messaging.messaging import Messaging
 
         self.messaging = Messaging(self.store, self.clock, self.turn, self.groups)
-        self.administration = Administration(self.messaging, self.users)
+        self.administration = Administration(self.messaging, self.users, self.access, self.connections)
         self.access.use_queues(self.messaging.queues)
         self._has_messaging = True
 

@@ -15,6 +15,7 @@ from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.cursors.queue import Message, Overflow, QueueFull, QueueSettings
 from trunkline.log.embedded.store import EmbeddedStore
+from trunkline.security.principal import Principal
 
 
 @asynccontextmanager
@@ -41,7 +42,7 @@ def refused(reason: Reason) -> Iterator[None]:
 
 def may(administration: Administration, user: str, *, change: bool) -> bool:
     try:
-        administration.check_may(user, change=change)
+        administration.check_may(Principal(user), change=change)
     except Refused:
         return False
     return True

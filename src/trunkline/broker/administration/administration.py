@@ -1,7 +1,9 @@
 """Administration: what can be looked at and changed beside publishing and consuming, whoever asks and in whatever protocol.
 
-AMQP's management and the command line through it call this; they translate requests and answers, and decide nothing. What
-is listed comes as JSON objects, with RabbitMQ's names where it has them.
+The managements over AMQP (the command line's queue commands go through it), MQTT and HTTP call this; they translate requests
+and answers, and decide nothing. What is listed comes as JSON objects, with RabbitMQ's names where it has them.
+
+Connections of every protocol are in `connections`, sessions and retained messages in `sessions`.
 
 Who may: the tag `administrator` for everything, `management` for what only looks (`check_may`).
 
@@ -14,8 +16,11 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
+from trunkline.broker.access import AccessControl
+from trunkline.broker.administration.connections import Connections
 from trunkline.broker.administration.definitions import (
     Json,
     binding_documents,
@@ -23,6 +28,7 @@ from trunkline.broker.administration.definitions import (
     export_definitions,
     import_definitions,
 )
+from trunkline.broker.administration.sessions import Sessions
 from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.envelope import MESSAGE_ID_HEADER
 from trunkline.broker.messaging.messaging import Messaging
@@ -37,6 +43,7 @@ from trunkline.cursors.queue.errors import QueueError
 from trunkline.log.errors import LogError
 from trunkline.log.records import decode_headers
 from trunkline.log.store import Durability
+from trunkline.security.principal import Principal
 from trunkline.security.users import ADMINISTRATOR, InvalidAccount, Permission, User
 
 MAX_LISTED: Final = 100_000
@@ -45,22 +52,31 @@ MAX_PEEKED_BODY_BYTES: Final = 65_536
 MAX_MOVED: Final = 1_000_000
 _MOVE_STEP: Final = 500
 _MOVE_STEP_BYTES: Final = 4 << 20
-_LOOKER: Final = "management"
 
 
 class Administration:
-    def __init__(self, messaging: Messaging, users: AccountRecords) -> None:
+    def __init__(
+        self, messaging: Messaging, users: AccountRecords, access: AccessControl, connections: Connections
+    ) -> None:
+        self.connections = connections
+        self.sessions = Sessions()
+        self._access = access
         self._messaging = messaging
         self._users = users
         self._topology = messaging.topology
         self._queues = messaging.queues
 
-    def check_may(self, user: str, *, change: bool) -> None:
-        """Refused unless the user may look at everything, or also change it."""
-        account = self._users.accounts.users.get(user)
-        tags = account.tags if account is not None else ()
-        if ADMINISTRATOR not in tags and (change or _LOOKER not in tags):
-            raise refusals.access_refused(f"user '{user}' may not do this: it needs the tag '{ADMINISTRATOR}'")
+    def may(self, principal: Principal, *, change: bool) -> bool:
+        """Whether somebody may look at everything, or also change it: by the tags that its account has now, if it has one."""
+        account = self._users.accounts.users.get(principal.name)
+        if account is not None and account.tags != principal.tags:
+            principal = replace(principal, tags=account.tags)
+        return self._access.may_manage(principal, change=change)
+
+    def check_may(self, principal: Principal, *, change: bool) -> None:
+        if not self.may(principal, change=change):
+            text = f"user '{principal.name}' may not do this: it needs the tag '{ADMINISTRATOR}'"
+            raise refusals.access_refused(text)
 
     # -- queues --------------------------------------------------------------------------------------------------
 

@@ -176,7 +176,7 @@ class Channel:
                 self.rejected(self.confirms.sequence if self.confirms is not None else 0)
             return True
         if envelope.routing_key == MANAGEMENT:
-            self.session.service.manage(self.session.user, self.session.vhost, envelope, body)
+            self.session.service.manage(self.session.principal, self.session.vhost, envelope, body)
             return True
         channel = self.session.replies.get(envelope.routing_key)
         if channel is not None and channel.reply_tag is not None:

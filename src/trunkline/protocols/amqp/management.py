@@ -20,11 +20,13 @@ from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.cursors.queue.errors import QueueError
 from trunkline.log.errors import LogError
+from trunkline.security.principal import Principal
 
 logger = logging.getLogger(__name__)
 
 ADDRESS: Final = "amq.trunkline.management"
 _PEEKED_IF_NOT_SAID: Final = 10
+_MAX_REASON: Final = 200
 
 Json = dict[str, object]
 
@@ -38,11 +40,14 @@ class Management:
             "bindings": self._bindings,
             "peek": self._peek,
             "scheduled": self._scheduled,
+            "connections": self._connections,
+            "sessions": self._sessions,
         }
         self._changing: dict[str, Callable[[str, Json], Awaitable[object]]] = {
             "move": self._move,
             "cancel": self._cancel,
             "cancel_message": self._cancel_message,
+            "close_connection": self._close_connection,
             "export": self._export,
             "import": self._import,
             "users": self._users,
@@ -52,13 +57,13 @@ class Management:
             "put_permission": self._put_permission,
         }
 
-    async def answer(self, user: str, vhost: VirtualHost, request: bytes) -> bytes:
+    async def answer(self, principal: Principal, vhost: VirtualHost, request: bytes) -> bytes:
         """The reply to a request; never raises."""
         try:
             asked = json.loads(request)
             if not isinstance(asked, dict):
                 raise refusals.precondition("a request is a JSON object")
-            return _encoded({"ok": await self._do(user, vhost.name, asked)})
+            return _encoded({"ok": await self._do(principal, vhost.name, asked)})
         except Refused as refused:
             return _encoded({"error": refused.reason.value, "text": refused.text})
         except (QueueError, LogError) as error:
@@ -69,12 +74,12 @@ class Management:
             logger.exception("a management request failed")
             return _encoded({"error": "internal error", "text": "see the broker's log"})
 
-    async def _do(self, user: str, vhost: str, asked: Json) -> object:
+    async def _do(self, principal: Principal, vhost: str, asked: Json) -> object:
         name = str(asked.get("do"))
         work = self._looking.get(name) or self._changing.get(name)
         if work is None:
             raise refusals.precondition(f"there is no request '{name}'")
-        self._administration.check_may(user, change=name in self._changing)
+        self._administration.check_may(principal, change=name in self._changing)
         return await work(vhost, asked)
 
     # -- looking -------------------------------------------------------------------------------------------------
@@ -101,6 +106,12 @@ class Management:
     async def _scheduled(self, vhost: str, asked: Json) -> object:
         return self._administration.scheduled(vhost, str(asked.get("queue")), _number(asked, "count", MAX_PEEKED))
 
+    async def _connections(self, vhost: str, asked: Json) -> object:
+        return self._administration.connections.listed()
+
+    async def _sessions(self, vhost: str, asked: Json) -> object:
+        return self._administration.sessions.listed(str(asked.get("filter", "")))
+
     # -- changing ------------------------------------------------------------------------------------------------
 
     async def _move(self, vhost: str, asked: Json) -> object:
@@ -116,6 +127,12 @@ class Management:
     async def _cancel_message(self, vhost: str, asked: Json) -> object:
         queue, message = str(asked.get("queue")), str(asked.get("message"))
         return {"cancelled": await self._administration.cancel_message(vhost, queue, message)}
+
+    async def _close_connection(self, vhost: str, asked: Json) -> object:
+        number = _number(asked, "id", 0)
+        reason = str(asked.get("reason", ""))[:_MAX_REASON]
+        self._administration.connections.close(number, reason or "closed by an operator")
+        return {"id": number}
 
     async def _export(self, vhost: str, asked: Json) -> object:
         return self._administration.export_definitions()

@@ -8,6 +8,7 @@ from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_properties
 from trunkline.protocols.amqp.management import Management
 from trunkline.protocols.amqp.mapping import Envelope
+from trunkline.security.principal import Principal
 
 
 class ReplyTaker(Protocol):
@@ -26,10 +27,10 @@ Replies = dict[str, ReplyTaker]  # an address, and who waits there
 
 
 async def answer_request(
-    management: Management, replies: Replies, user: str, vhost: VirtualHost, envelope: Envelope, body: bytes
+    management: Management, replies: Replies, principal: Principal, vhost: VirtualHost, envelope: Envelope, body: bytes
 ) -> None:
     """A management request: its answer goes to the direct reply-to address that it names."""
-    reply = await management.answer(user, vhost, body)
+    reply = await management.answer(principal, vhost, body)
     address = envelope.reply_to or ""
     waiting = replies.get(address)
     if waiting is not None and waiting.open:

@@ -9,6 +9,7 @@ from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.management import Management
 from trunkline.protocols.amqp.mapping import Envelope, Envelopes
 from trunkline.protocols.amqp.replies import Replies, answer_request
+from trunkline.security.principal import Principal
 
 
 class Service:
@@ -49,6 +50,6 @@ class Service:
             found = self._envelopes[vhost] = Envelopes()
         return found
 
-    def manage(self, user: str, vhost: VirtualHost, envelope: Envelope, body: bytes) -> None:
+    def manage(self, principal: Principal, vhost: VirtualHost, envelope: Envelope, body: bytes) -> None:
         """Answer a management request, as soon as what it asks for is done."""
-        self.messaging.spawn(answer_request(self.management, self.replies, user, vhost, envelope, body))
+        self.messaging.spawn(answer_request(self.management, self.replies, principal, vhost, envelope, body))

@@ -23,6 +23,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Final
 
+from trunkline.broker.administration.connections import About
 from trunkline.broker.messaging.settlements import Acknowledgements
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.cursors.queue import Delivery
@@ -321,6 +322,22 @@ class Session:
             self._close_connection(FrameError(codes.CONNECTION_FORCED, text))
         else:
             self.end()
+
+    def about(self) -> About | None:
+        if self.state is ConnectionState.HEADER:
+            return None
+        channels = self.channels.values()
+        details: dict[str, object] = {
+            "state": self.state.value,
+            "virtual_host": self.vhost.name,
+            "channels": len(channels),
+            "consumers": sum(len(channel.consumers) for channel in channels),
+            "unacknowledged": sum(len(channel.unsettled) for channel in channels),
+            "channel_max": self.channel_max,
+            "frame_max": self.frame_max_bytes,
+            "heartbeat_s": self.heartbeat_s,
+        }
+        return About("AMQP 0-9-1", self.principal, details)
 
     def shut_down(self) -> None:
         self.force_close("broker forced connection closure with reason 'shutdown'")

@@ -38,6 +38,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Hashable
 from typing import NamedTuple
 
+from trunkline.broker.administration.connections import About
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.kafka import apis, handlers
 from trunkline.protocols.kafka.authentication import BEFORE_LOGIN, MAX_BYTES_BEFORE_LOGIN, Authentication
@@ -205,6 +206,14 @@ class Session:
 
     def out_of_input(self) -> None:
         self._wire.abort()
+        self.lost()
+
+    def about(self) -> About:
+        return About("Kafka", self.authentication.principal, {"requests_in_flight": self.inflight})
+
+    def force_close(self, reason: str) -> None:
+        """The protocol has no word for it: the client connects again, or not."""
+        self._wire.close()
         self.lost()
 
     def shut_down(self) -> None:

@@ -25,7 +25,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol
 
-from trunkline.protocols.listener.session import Buffer, MakeSession, S
+from trunkline.broker.administration.connections import About
+from trunkline.protocols.listener.session import Accountable, Buffer, MakeSession, S
 from trunkline.security.certificates import distinguished_name
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Home(Protocol[S]):
 
 class ServedConnection(asyncio.BufferedProtocol, Generic[S]):
     __slots__ = ("_closing", "_heard", "_held_bytes", "_into", "_lingering", "_make_session", "_server", "_transport", "_unsent",
-                 "host", "listener", "session")  # fmt: skip
+                 "host", "listener", "number", "session", "since_ms")  # fmt: skip
 
     def __init__(self, server: Home[S], make_session: MakeSession[S], listener: str = "") -> None:
         self._server = server
@@ -73,6 +74,8 @@ class ServedConnection(asyncio.BufferedProtocol, Generic[S]):
         self._lingering: asyncio.TimerHandle | None = None
         self.session: S | None = None
         self.host = "unknown"
+        self.number = 0
+        self.since_ms = 0
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -83,6 +86,8 @@ class ServedConnection(asyncio.BufferedProtocol, Generic[S]):
         self._transport = transport
         transport.set_write_buffer_limits(high=server.high_water_bytes, low=server.high_water_bytes // 4)
         self.host = _host(transport.get_extra_info("peername"))
+        self.number = server.broker.connections.next_number()
+        self.since_ms = server.broker.clock.wall_ms()
         server.add(self)
         self.session = self._make_session(self)
 
@@ -118,6 +123,17 @@ class ServedConnection(asyncio.BufferedProtocol, Generic[S]):
     @property
     def local_host(self) -> str:
         return _host(None if self._transport is None else self._transport.get_extra_info("sockname"))
+
+    # -- for whoever looks at connections: see the administration's ------------------------------------------------
+
+    def about(self) -> About | None:
+        return self.session.about() if isinstance(self.session, Accountable) else None
+
+    def force_close(self, reason: str) -> None:
+        if isinstance(self.session, Accountable):
+            self.session.force_close(reason)
+        else:
+            self.close()
 
     # -- in ------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Generic
 
 from trunkline.protocols.listener.accepting import Listener, Secured
@@ -51,6 +52,7 @@ class Server(ABC, Generic[S]):
         self._tick_s = tick_ms / 1000
         self._listeners: list[Listener[S]] = []
         self._ticker: asyncio.TimerHandle | None = None
+        broker.connections.include(self)
 
     async def start(self) -> None:
         """What has to be done before the first listener; it may be called again."""
@@ -67,6 +69,9 @@ class Server(ABC, Generic[S]):
     @abstractmethod
     def make_session(self, wire: Wire) -> S:
         """For a connection that has been accepted; `wire.listener` says by which listener."""
+
+    def live_connections(self) -> Iterable[ServedConnection[S]]:
+        return self.connections
 
     async def close(self) -> None:
         if self._ticker is not None:

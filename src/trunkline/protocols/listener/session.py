@@ -6,7 +6,9 @@ There is no I/O in this file, so that sessions can be tested without a socket: a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from trunkline.broker.administration.connections import About
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -85,6 +87,15 @@ class Session(Protocol):
 
     def lost(self) -> None:
         """The connection is gone, whoever ended it. It may be the session itself, which then knows already."""
+
+
+@runtime_checkable
+class Accountable(Protocol):
+    """A session that can say who its client is, to whoever looks at connections, and can be ended by an operator."""
+
+    def about(self) -> About | None: ...
+
+    def force_close(self, reason: str) -> None: ...
 
 
 S = TypeVar("S", bound=Session)

@@ -33,6 +33,7 @@ from trunkline.protocols.mqtt.access import Access
 from trunkline.protocols.mqtt.agenda import Agenda, Output
 from trunkline.protocols.mqtt.exchange_bindings import ExchangeBindings
 from trunkline.protocols.mqtt.feed import Feed
+from trunkline.protocols.mqtt.inventory import Inventory
 from trunkline.protocols.mqtt.keep_alive import KeepAlive
 from trunkline.protocols.mqtt.limits import MqttLimits
 from trunkline.protocols.mqtt.management import Management
@@ -97,7 +98,8 @@ class Hub:
             self.agenda,
         )
         self.sessions = Sessions(commons, self.publishing, self.complaints)
-        self.management = Management(self.sessions, commons, self.feed)
+        broker.administration.sessions.kept_by(Inventory(self.sessions, commons))
+        self.management = Management(broker.administration, self.routes, self.feed)
         self._output: list[Output] = []
         self._waiting_output: deque[tuple[Ticket | None, list[tuple[Output, bytes]]]] = deque()
         self._short_of_space: list[tuple[Output, Callable[[], None]]] = []

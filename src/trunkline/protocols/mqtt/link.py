@@ -19,6 +19,8 @@ from trunkline.protocols.mqtt.packets import (
     PUBREC,
     PUBREL,
     V5,
+    V31,
+    V311,
     Auth,
     ConnAck,
     Disconnect,
@@ -29,6 +31,8 @@ from trunkline.protocols.mqtt.packets import (
 )
 from trunkline.protocols.mqtt.promises import Acks
 from trunkline.security.principal import Principal, anonymous
+
+VERSION_NAMES = {V31: "3.1", V311: "3.1.1", V5: "5.0"}
 
 
 class Outlet(Protocol):

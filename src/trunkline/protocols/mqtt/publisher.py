@@ -81,7 +81,7 @@ class Publisher:
         hub.counters.messages_received += 1
         qos = packet.qos
         refusal = route.refusal
-        if refusal and hub.control.is_super(connection.principal) and hub.management.handle(packet):
+        if refusal and hub.management.handle(connection.principal, packet):
             if qos and connection.phase is Phase.CONNECTED and not (qos == 2 and self._repeated(packet)):
                 self._admit(packet, qos)
             return

@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
+from trunkline.broker.administration.connections import About
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import (
     PINGRESP_PACKET,
@@ -37,7 +38,7 @@ from trunkline.protocols.mqtt.codec import (
 )
 from trunkline.protocols.mqtt.handshake import Applicant, Handshake, T
 from trunkline.protocols.mqtt.hub import Hub
-from trunkline.protocols.mqtt.link import Outlet, Phase
+from trunkline.protocols.mqtt.link import VERSION_NAMES, Outlet, Phase
 from trunkline.protocols.mqtt.packets import (
     PUBACK,
     PUBCOMP,
@@ -382,6 +383,22 @@ class ClientConnection(Applicant):
             self.refuse(errors.PACKET_TOO_LARGE, "")
         else:
             self.send(data)
+
+    def about(self) -> About | None:
+        session = self.session
+        if session is None:
+            return None
+        details: dict[str, object] = {
+            "client_id": self.client_id,
+            "kept": session.persistent,
+            "subscriptions": len(session.subscriptions),
+            "inflight": len(session.window),
+            "dropped": session.dropped,
+        }
+        return About(f"MQTT {VERSION_NAMES.get(self.version, self.version)}", self.principal, details)
+
+    def force_close(self, reason: str) -> None:
+        self.refuse(errors.ADMINISTRATIVE_ACTION, reason)
 
     def shut_down(self) -> None:
         """The broker ends. The session stays as it is: when the broker is back, the connection was lost."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic
 
-from trunkline.protocols.listener.session import Buffer, S, Wire
+from trunkline.broker.administration.connections import About
+from trunkline.protocols.listener.session import Accountable, Buffer, S, Wire
 from trunkline.protocols.websocket.codec import GOING_AWAY, Opcode, Subprotocol, WebSocket, frame_header
 
 
@@ -49,6 +50,15 @@ class WebSocketSession(Generic[S]):
 
     def out_of_input(self) -> None:
         self.inside.out_of_input()
+
+    def about(self) -> About | None:
+        return self.inside.about() if isinstance(self.inside, Accountable) else None
+
+    def force_close(self, reason: str) -> None:
+        if isinstance(self.inside, Accountable):
+            self.inside.force_close(reason)
+        else:
+            self._wire.close()
 
     def shut_down(self) -> None:
         self.inside.shut_down()
