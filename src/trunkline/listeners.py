@@ -100,6 +100,7 @@ def _management(core: BrokerCore, config: Config) -> ProtocolServer:
 
 
 def _aws(core: BrokerCore, config: Config) -> ProtocolServer:
+    from trunkline.client.http_post import post
     from trunkline.protocols.aws.limits import AwsLimits
     from trunkline.protocols.aws.server import AwsServer
 
@@ -109,6 +110,7 @@ def _aws(core: BrokerCore, config: Config) -> ProtocolServer:
         limits,
         anonymous=config.aws_anonymous and not core.settings.logins.required,
         advertised_host=config.advertised_host,
+        post=post,
     )
 
 

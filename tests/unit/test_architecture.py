@@ -89,6 +89,7 @@ DOORS = frozenset(
         "messaging.transaction",
         "messaging.typed_values",
         "state.arguments",
+        "state.notifications",
         "state.retained",
         "state.topology",
         "state.virtual_host",

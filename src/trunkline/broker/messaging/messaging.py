@@ -15,6 +15,7 @@ from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.queue_topics import TopicFollower
 from trunkline.broker.messaging.queues import Queues
 from trunkline.broker.messaging.settlements import by_cursor
+from trunkline.broker.state.notifications import Notifications
 from trunkline.broker.state.topology import Topology, settled
 from trunkline.broker.turn import Turn
 from trunkline.clock import Clock
@@ -37,6 +38,7 @@ class Messaging:
         self.queues = Queues(
             store, clock, topology=self.topology, turn=turn, dead_letters=self.publishing, followers=followers
         )
+        self.notifications = Notifications(store, clock)
         self._atomic = AtomicPublication(store)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -46,6 +48,7 @@ class Messaging:
         await self.topology.start()
         await self.queues.start()
         self.topology.restore_bindings()
+        await self.notifications.start()
 
     async def close(self) -> None:
         self.turn.run()

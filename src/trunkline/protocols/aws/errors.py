@@ -84,3 +84,14 @@ def invalid_value(value: object, parameter: str, reason: str) -> AwsError:
 
 def no_such_queue() -> AwsError:
     return AwsError("QueueDoesNotExist", "The specified queue does not exist.")
+
+
+def sns_error(code: str, message: str, *, status: int = 400) -> AwsError:
+    """SNS has one name for each of its errors, also where SQS has another for the same."""
+    error = AwsError(code, message, status=status)
+    error.code = code
+    return error
+
+
+def invalid_parameter(text: str) -> AwsError:
+    return sns_error("InvalidParameter", f"Invalid parameter: {text}")

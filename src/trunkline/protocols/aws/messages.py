@@ -17,13 +17,14 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from trunkline.broker.core import BrokerCore
-from trunkline.broker.messaging.deduplication import Sent
+from trunkline.broker.messaging.deduplication import Deduplication, Sent
 from trunkline.broker.messaging.envelope import MESSAGE_ID_HEADER
-from trunkline.broker.messaging.sending import Outcome, Sending
-from trunkline.cursors.queue import ConsumerRefused, Delivery, Message, QueueCursor, QueueGone
+from trunkline.broker.messaging.sending import Outcome, Placed, Sending, Told
+from trunkline.cursors.queue import ConsumerRefused, Delivery, QueueCursor, QueueGone
 from trunkline.log.records import decode_headers
 from trunkline.log.ticket import Appended
 from trunkline.protocols.aws.access import Access, Asked
@@ -53,6 +54,7 @@ _ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _GROUP: Final = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}")
 _ATTEMPT_MS: Final = 300_000
 Answered = Callable[["Result | AwsError"], None]
+_identity = id
 
 
 class Messages:
@@ -75,7 +77,7 @@ class Messages:
         self._turn = broker.turn
         self._messaging = broker.messaging
         self.sending = Sending(broker.messaging.publishing)
-        self._storing: dict[int, list[Callable[[Outcome], None]]] = {}  # duplicates of what is being stored wait for it
+        self._storing: dict[int, list[Told]] = {}  # duplicates of what is being stored wait for it
         self._deleting: dict[QueueCursor, list[Receipt]] = {}
         self._deleted: list[Callable[[AwsError | None], None]] = []
 
@@ -106,8 +108,8 @@ class Messages:
 
     def _send(self, call: Call, queue: SqsQueue, parameters: Parameters, content: Content, answer: Answered) -> None:
         delay_s = optional_int(parameters, "DelaySeconds", 0, self._limits.max_delay_s)
-        group = _identifier(parameters, "MessageGroupId")
-        deduplication_id = _identifier(parameters, "MessageDeduplicationId")
+        group = identifier(parameters, "MessageGroupId")
+        deduplication_id = identifier(parameters, "MessageDeduplicationId")
         if queue.fifo:
             if delay_s:
                 raise invalid_value(delay_s, "DelaySeconds", "The request include parameter that is not valid for this queue type.")  # fmt: skip
@@ -120,56 +122,92 @@ class Messages:
                 deduplication_id = hashlib.sha256(content.body).hexdigest()
         elif deduplication_id is not None:
             raise invalid_value(deduplication_id, "MessageDeduplicationId", "The request include parameter that is not valid for this queue type.")  # fmt: skip
-        now_ms = self._clock.wall_ms()
         told = content.digests()
-        window = queue.queue.deduplication
-        if window is not None and group is not None and deduplication_id is not None:
-            scope = group.encode() if queue.queue.settings.deduplicate_by_key else None
-            earlier = window.find(deduplication_id.encode(), scope)
+        if queue.fifo and group is not None and deduplication_id is not None:
+            earlier = self._earlier(queue, group, deduplication_id)
             if earlier is not None:
                 self._answer_duplicate(earlier, told, answer)
                 return
-        id = self._ids.new(now_ms)
-        sender = self._access.sender(call)
-        message = content.message(id, now_ms, sender=sender, group=group, deduplication_id=deduplication_id)
+        id = self._ids.new(self._clock.wall_ms())
         told["MessageId"] = id
         if queue.fifo:
             told["SequenceNumber"] = sequence_of(id)
-        due_s = queue.delay_s if delay_s is None else delay_s
-        if window is not None and deduplication_id is not None and group is not None:
-            scope = group.encode() if queue.queue.settings.deduplicate_by_key else None
-            sent = window.note(deduplication_id.encode(), scope, message.headers, now_ms)
-            self._send_once(queue, message, sent, due_s, told, answer)
-        elif due_s:
-            self.sending.schedule(queue.queue, message, now_ms + due_s * 1000, lambda how: answer(_outcome(how, told)))
-        else:
-            self.sending.send(queue.queue, message, lambda how: answer(_outcome(how, told)))
+        self._put(
+            queue,
+            content,
+            id,
+            sender=self._access.sender(call),
+            group=group,
+            deduplication_id=deduplication_id,
+            due_s=queue.delay_s if delay_s is None else delay_s,
+            told=lambda how: answer(_outcome(how, told)),
+        )
 
-    def _send_once(
-        self, queue: SqsQueue, message: Message, sent: Sent, due_s: int, told: Result, answer: Answered
+    def send_content(
+        self, queue: SqsQueue, content: Content, *, group: str | None, deduplication_id: str | None, told: Told
     ) -> None:
-        window, key = queue.queue.deduplication, id(sent)
-        assert window is not None
+        """Send something that is no client's request. What was sent before counts as stored."""
+        if queue.fifo and group is not None and deduplication_id is not None:
+            earlier = self._earlier(queue, group, deduplication_id)
+            if earlier is not None:
+                waiting = self._storing.get(_identity(earlier))
+                if waiting is None:
+                    told(Outcome.STORED)
+                else:
+                    waiting.append(told)
+                return
+        id = self._ids.new(self._clock.wall_ms())
+        self._put(queue, content, id, group=group, deduplication_id=deduplication_id, due_s=queue.delay_s, told=told)
+
+    def _earlier(self, queue: SqsQueue, group: str, deduplication_id: str) -> Sent | None:
+        window = queue.queue.deduplication
+        return None if window is None else window.find(deduplication_id.encode(), _scope(queue, group))
+
+    def _put(
+        self,
+        queue: SqsQueue,
+        content: Content,
+        id: str,
+        *,
+        group: str | None,
+        deduplication_id: str | None,
+        due_s: int,
+        told: Told,
+        sender: str = "",
+    ) -> None:
+        now_ms = self._clock.wall_ms()
+        message = content.message(id, now_ms, sender=sender, group=group, deduplication_id=deduplication_id)
+        window = queue.queue.deduplication
+        placed: Placed | None = None
+        if window is not None and deduplication_id is not None and group is not None:
+            sent = window.note(deduplication_id.encode(), _scope(queue, group), message.headers, now_ms)
+            told = self._storing_once(window, sent, told)
+            placed = partial(window.placed, sent)
+        if due_s:
+            self.sending.schedule(queue.queue, message, now_ms + due_s * 1000, told)
+        else:
+            self.sending.send(queue.queue, message, told, placed)
+
+    def _storing_once(self, window: Deduplication, sent: Sent, told: Told) -> Told:
+        """Tell also the duplicates that come while a message is being stored."""
+        key = _identity(sent)
         self._storing[key] = []
 
         def stored(how: Outcome) -> None:
             if how is not Outcome.STORED:
                 window.take_back(sent)
-            answer(_outcome(how, told))
+            told(how)
             for duplicate in self._storing.pop(key):
                 duplicate(how)
 
-        if due_s:
-            self.sending.schedule(queue.queue, message, self._clock.wall_ms() + due_s * 1000, stored)
-        else:
-            self.sending.send(queue.queue, message, stored, lambda ticket: window.placed(sent, ticket))
+        return stored
 
     def _answer_duplicate(self, earlier: Sent, told: Result, answer: Answered) -> None:
         """As if it had been taken: with the id of the message that was. Not before that one is stored."""
         first = dict(decode_headers(earlier.headers)).get(MESSAGE_ID_HEADER)
         told["MessageId"] = (first or b"").decode("utf-8", "replace")
         told["SequenceNumber"] = sequence_of(str(told["MessageId"]))
-        waiting = self._storing.get(id(earlier))
+        waiting = self._storing.get(_identity(earlier))
         if waiting is None:
             self._turn.output(lambda: answer(told))
         else:
@@ -189,7 +227,7 @@ class Messages:
         total = sum(content.size_bytes for content in contents if isinstance(content, Content))
         if total > self._limits.max_message_bytes:
             raise AwsError("BatchRequestTooLong", f"Batch requests cannot be longer than {self._limits.max_message_bytes} bytes. You have sent {total} bytes.")  # fmt: skip
-        batch = _Batch(entries)
+        batch = Batch(entries)
         for place, (entry, content) in enumerate(zip(entries, contents, strict=True)):
             if isinstance(content, AwsError):
                 batch.settle(place, content)
@@ -214,7 +252,7 @@ class Messages:
         wait_s = optional_int(parameters, "WaitTimeSeconds", 0, limits.max_wait_s)
         system = texts(parameters, "AttributeNames") + texts(parameters, "MessageSystemAttributeNames")
         wanted = read_wanted(system, texts(parameters, "MessageAttributeNames"))
-        attempt = _identifier(parameters, "ReceiveRequestAttemptId")
+        attempt = identifier(parameters, "ReceiveRequestAttemptId")
         cursor = queue.cursor
         lease_ms = (queue.visibility_s if visibility_s is None else visibility_s) * 1000
         if attempt is not None and queue.fifo:
@@ -332,7 +370,7 @@ class Messages:
 
     async def delete_message_batch(self, call: Call) -> Result:
         queue = await self._queue(call, Asked.READ)
-        batch = _Batch(_entries(call, self._limits))
+        batch = Batch(_entries(call, self._limits))
         for place, entry in enumerate(batch.entries):
             try:
                 settle = batch.settler(place)
@@ -355,7 +393,7 @@ class Messages:
 
     async def change_message_visibility_batch(self, call: Call) -> Result:
         queue = await self._queue(call, Asked.READ)
-        batch = _Batch(_entries(call, self._limits))
+        batch = Batch(_entries(call, self._limits))
         for place, entry in enumerate(batch.entries):
             try:
                 self._change(queue, entry)
@@ -382,7 +420,7 @@ class Messages:
         cursor.extend(receipt.offset, visibility_s * 1000)
 
 
-class _Batch:
+class Batch:
     """The entries of a batch, each answered by itself."""
 
     def __init__(self, entries: Sequence[Parameters]) -> None:
@@ -435,6 +473,10 @@ def _entries(call: Call, limits: AwsLimits) -> Sequence[Parameters]:
     return entries
 
 
+def _scope(queue: SqsQueue, group: str) -> bytes | None:
+    return group.encode() if queue.queue.settings.deduplicate_by_key else None
+
+
 def _text(parameters: Parameters, name: str) -> str:
     value = optional_text(parameters, name)
     if not value:
@@ -442,7 +484,7 @@ def _text(parameters: Parameters, name: str) -> str:
     return value
 
 
-def _identifier(parameters: Parameters, name: str) -> str | None:
+def identifier(parameters: Parameters, name: str) -> str | None:
     value = optional_text(parameters, name)
     if value is not None and (_GROUP.fullmatch(value) is None or not legal(value)):
         raise invalid_value(value[:200], name, f"{name} can only include alphanumeric and punctuation characters. 1 to 128 in length.")  # fmt: skip

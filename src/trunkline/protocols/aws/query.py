@@ -146,7 +146,7 @@ def _numbered(tree: Tree) -> list[str | Tree]:
 
 def encode_result(service: str, operation: str, result: Mapping[str, object], request_id: str) -> bytes:
     body = "".join(_member(service, operation, name, value) for name, value in result.items())
-    inner = f"<{operation}Result>{body}</{operation}Result>" if body else ""
+    inner = f"<{operation}Result>{body}</{operation}Result>" if body else f"<{operation}Result/>"
     text = (
         f'<?xml version="1.0"?><{operation}Response xmlns="{NAMESPACES[service]}">{inner}'
         f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{operation}Response>"

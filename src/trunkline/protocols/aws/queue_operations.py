@@ -6,8 +6,6 @@ again at once, since both are done when they are answered.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from typing import Final
 
@@ -30,6 +28,7 @@ from trunkline.protocols.aws.call import Call, Result, optional_int, optional_te
 from trunkline.protocols.aws.errors import AwsError, invalid, invalid_value, missing, no_such_queue
 from trunkline.protocols.aws.limits import AwsLimits
 from trunkline.protocols.aws.names import FIFO, check_new_queue, name_in_url, queue_arn, queue_url
+from trunkline.protocols.aws.paging import page
 from trunkline.protocols.aws.sqs_queue import SqsQueue, SqsQueues
 from trunkline.protocols.aws.tags import check_tags
 
@@ -134,12 +133,11 @@ class QueueOperations:
 
     def _page(self, call: Call, names: list[str], member: str) -> Result:
         most = optional_int(call.parameters, "MaxResults", 1, self._limits.max_list_results)
-        start = _read_token(optional_text(call.parameters, "NextToken"))
-        names = [name for name in names if name > start]
         size = self._limits.max_list_results if most is None else most
-        result: Result = {member: [queue_url(call, name) for name in names[:size]]}
-        if len(names) > size and most is not None:
-            result["NextToken"] = base64.urlsafe_b64encode(names[size - 1].encode()).decode()
+        found, token = page(names, optional_text(call.parameters, "NextToken"), size)
+        result: Result = {member: [queue_url(call, name) for name in found]}
+        if token is not None and most is not None:
+            result["NextToken"] = token
         return result
 
     # -- attributes --------------------------------------------------------------------------------------------------
@@ -270,15 +268,6 @@ def _meant(attribute: str, value: str) -> object:
             document["maxReceiveCount"] = int(document["maxReceiveCount"])
         return document
     return value
-
-
-def _read_token(token: str | None) -> str:
-    if not token:
-        return ""
-    try:
-        return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        raise invalid("Invalid or expired next token.") from None
 
 
 def _refused(error: Refused) -> AwsError:
