@@ -88,6 +88,8 @@ DOORS = frozenset(
         "messaging.settlements",
         "messaging.transaction",
         "messaging.typed_values",
+        "shared.shared_map",
+        "shared.shared_state",
         "state.arguments",
         "state.notifications",
         "state.retained",

@@ -47,6 +47,7 @@ from trunkline.log.store import Durability, LogStore, TopicInfo, TopicPartition
 if TYPE_CHECKING:
     from trunkline.broker.administration.administration import Administration
     from trunkline.broker.messaging.messaging import Messaging
+    from trunkline.broker.shared.shared_state import SharedState
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ _CLUSTER_KEY = b"cluster"
 class BrokerCore:
     messaging: Messaging  # where there is one: see above
     administration: Administration  # likewise
+    shared: SharedState  # likewise
 
     def __init__(
         self,
@@ -134,6 +136,7 @@ class BrokerCore:
             self._make_messaging()
         if self._has_messaging:
             await self.messaging.start()
+            await self.shared.start()
             self.space.start()
         self._tasks = [
             asyncio.create_task(self.groups.run_timers(), name="group timers"),
@@ -149,6 +152,7 @@ class BrokerCore:
         await self.space.close()
         self.logins.close()
         if self._has_messaging:
+            await self.shared.close()
             await self.messaging.close()
         await self.audit.close()
         await self.transactions.close()
@@ -160,9 +164,11 @@ class BrokerCore:
     def _make_messaging(self) -> None:
         from trunkline.broker.administration.administration import Administration
         from trunkline.broker.messaging.messaging import Messaging
+        from trunkline.broker.shared.shared_state import SharedState
 
         self.messaging = Messaging(self.store, self.clock, self.turn, self.groups)
         self.administration = Administration(self.messaging, self.users, self.access, self.connections)
+        self.shared = SharedState(self.store, self.clock)
         self.access.use_queues(self.messaging.queues)
         self._has_messaging = True
 

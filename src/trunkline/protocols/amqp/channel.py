@@ -35,6 +35,7 @@ from trunkline.protocols.amqp.leases import carry_out, take_over
 from trunkline.protocols.amqp.management import ADDRESS as MANAGEMENT
 from trunkline.protocols.amqp.mapping import Envelope, why_no_expiration
 from trunkline.protocols.amqp.prefetch import ChannelPrefetch
+from trunkline.protocols.amqp.shared import ADDRESS as SHARED
 from trunkline.security.rules import Kind, Operation
 from trunkline.security.users import Access
 
@@ -165,7 +166,7 @@ class Channel:
         )
 
     def _reply_directly(self, envelope: Envelope, body: bytes) -> bool:
-        """Hand a direct reply to the channel that waits for it, or a request to the management or to our leases.
+        """Hand a direct reply to the channel that waits for it, or a request to the broker itself.
 
         False if a mandatory message is still to be returned: a reply's address is no queue, as RabbitMQ sees it.
         """
@@ -178,10 +179,16 @@ class Channel:
         if envelope.routing_key == MANAGEMENT:
             self.session.service.manage(self.session.principal, self.session.vhost, envelope, body)
             return True
+        if envelope.routing_key == SHARED:
+            self.session.service.share(self.session.vhost, envelope, body, self._may_share)
+            return True
         channel = self.session.replies.get(envelope.routing_key)
         if channel is not None and channel.reply_tag is not None:
             channel.deliver_reply(envelope, body)
         return False
+
+    def _may_share(self, access: Access, name: str) -> None:
+        self.session.check_access(access, "queue", name)
 
     def deliver_reply(self, envelope: Envelope, body: bytes) -> None:
         """Hand a reply to the client, which waits for it here."""

@@ -1,14 +1,12 @@
-"""Direct replies: messages that go from channel to channel, through no queue. The management's answers are such."""
+"""Direct replies: messages that go from channel to channel, through no queue. The broker's own answers are such."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol
 
-from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.protocols.amqp.codec import Properties, decode_properties, encode_properties
-from trunkline.protocols.amqp.management import Management
 from trunkline.protocols.amqp.mapping import Envelope
-from trunkline.security.principal import Principal
 
 
 class ReplyTaker(Protocol):
@@ -26,11 +24,9 @@ class ReplyTaker(Protocol):
 Replies = dict[str, ReplyTaker]  # an address, and who waits there
 
 
-async def answer_request(
-    management: Management, replies: Replies, principal: Principal, vhost: VirtualHost, envelope: Envelope, body: bytes
-) -> None:
-    """A management request: its answer goes to the direct reply-to address that it names."""
-    reply = await management.answer(principal, vhost, body)
+async def answer_request(reply_to: Awaitable[bytes], replies: Replies, envelope: Envelope) -> None:
+    """A request to the broker itself: its answer goes to the direct reply-to address that it names."""
+    reply = await reply_to
     address = envelope.reply_to or ""
     waiting = replies.get(address)
     if waiting is not None and waiting.open:

@@ -9,6 +9,7 @@ from trunkline.protocols.amqp.limits import AmqpLimits
 from trunkline.protocols.amqp.management import Management
 from trunkline.protocols.amqp.mapping import Envelope, Envelopes
 from trunkline.protocols.amqp.replies import Replies, answer_request
+from trunkline.protocols.amqp.shared import May, SharedRequests
 from trunkline.security.principal import Principal
 
 
@@ -29,6 +30,7 @@ class Service:
         self.logins = broker.logins
         self.access = broker.access
         self.management = Management(broker.administration)
+        self.shared = SharedRequests(broker.shared)
         self.cluster_name = broker.cluster_id
         self._listeners = broker.listeners
         self.replies: Replies = {}
@@ -52,4 +54,9 @@ class Service:
 
     def manage(self, principal: Principal, vhost: VirtualHost, envelope: Envelope, body: bytes) -> None:
         """Answer a management request, as soon as what it asks for is done."""
-        self.messaging.spawn(answer_request(self.management, self.replies, principal, vhost, envelope, body))
+        reply = self.management.answer(principal, vhost, body)
+        self.messaging.spawn(answer_request(reply, self.replies, envelope))
+
+    def share(self, vhost: VirtualHost, envelope: Envelope, body: bytes, may: May) -> None:
+        """Answer a request about a map or a team."""
+        self.messaging.spawn(answer_request(self.shared.answer(vhost, body, may), self.replies, envelope))
