@@ -17,12 +17,14 @@ from typing import Any, Self, TypeVar, overload
 
 from trunkline.api import bodies
 from trunkline.api.address import Address, parse_url
+from trunkline.api.asking import Asking
 from trunkline.api.callbacks import Callback
 from trunkline.api.declarations import declare_queue
 from trunkline.api.delivery import DEFAULT_LEASE_S, Delivery, checked
 from trunkline.api.embedded import EmbeddedBroker
 from trunkline.api.errors import ConnectionLost, Refused
 from trunkline.api.filters import Filter, routing_key
+from trunkline.api.group import Group, Order
 from trunkline.api.handle import Handle
 from trunkline.api.management import Management
 from trunkline.api.message import Message, MessageId
@@ -31,6 +33,8 @@ from trunkline.api.queue import Queue, QueueSettings
 from trunkline.api.requests import Requests
 from trunkline.api.retry import Retry
 from trunkline.api.service import start_service
+from trunkline.api.shared_map import SharedMap
+from trunkline.api.space import Space
 from trunkline.api.stream import Start, Stream
 from trunkline.api.subscription import EVENTS, TYPE_HEADER, Subscription
 from trunkline.api.transaction import Transaction, Transactions
@@ -55,6 +59,8 @@ class Connection:
         self._transactions: Transactions | None = None
         self._queues: list[Queue[Any]] = []
         self._streams: list[Stream[Any]] = []
+        self._asking: Asking | None = None
+        self._shared: list[Group | SharedMap[Any]] = []
         self._handles: dict[Handle, None] = {}
         self.workers = Workers()
 
@@ -83,6 +89,8 @@ class Connection:
             await handle.stop(self.timeout)
         for stream in self._streams:
             await stream.close()
+        for shared in self._shared:
+            await shared.close()
         for queue in self._queues:
             await queue.close()
         if self._wire is not None:
@@ -322,6 +330,32 @@ class Connection:
 
 async def _declare(link: Link, name: str, timeout_s: float) -> None:
     await declare_queue(link, name, {}, timeout_s)
+
+    # -- shared state --------------------------------------------------------------------------------------------
+
+    def space(self, name: str) -> Space:
+        """A space of tuples and entries by its name, made when it is first used."""
+        return Space(self.wire, name, keep=self.keep)
+
+    def shared_map(self, name: str, of: Any = object) -> SharedMap[Any]:
+        """A map by its name, made when it is first used. `of` is the type of its values."""
+        shared_map: SharedMap[Any] = SharedMap(self._asked_broker, name, of)
+        self._shared.append(shared_map)
+        return shared_map
+
+    def group(
+        self, name: str, *, order: Order = "total", lease: float = 5.0, closed: bool = True, of: Any = object
+    ) -> Group:
+        """A group of processes by its name; `join` it when its callbacks are set. `of` is the type of its messages."""
+        group = Group(self._asked_broker, name, order=order, lease=lease, closed=closed, of=of)
+        self._shared.append(group)
+        return group
+
+    @property
+    def _asked_broker(self) -> Asking:
+        if self._asking is None:
+            self._asking = Asking(self.wire)
+        return self._asking
 
 
 def connect(url: str = "trunkline://127.0.0.1", *, timeout: float = 5.0) -> Connection:

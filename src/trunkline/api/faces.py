@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
 from trunkline.api import connection as core
+from trunkline.api import group as core_group
 from trunkline.api import handle as core_handle
 from trunkline.api import message as core_message
 from trunkline.api import queue as core_queue
@@ -20,9 +21,11 @@ from trunkline.api import transaction as core_transaction
 from trunkline.api.callbacks import Callback
 from trunkline.api.delivery import Delivery
 from trunkline.api.filters import Filter
+from trunkline.api.group import Order
 from trunkline.api.message import MessageId
 from trunkline.api.portal import Portal
 from trunkline.api.retry import Retry
+from trunkline.api.shared_faces import Group, SharedMap, Space
 from trunkline.api.workers import Function
 from trunkline.broker.messaging.typed_values import FieldValue
 
@@ -520,6 +523,26 @@ class Connection:
         """Start the functions that were decorated."""
         started = self._portal.call(self.core.workers.start(partial(callback_of, self._portal)))
         return [Handle(self._portal, handle) for handle in started]
+
+    # -- shared state --------------------------------------------------------------------------------------------
+
+    def space(self, name: str) -> Space:
+        """A space of tuples and entries by its name, made when it is first used."""
+        return Space(self._portal, self.core.space(name))
+
+    def shared_map(self, name: str, of: Any = object) -> SharedMap[Any]:
+        """A map by its name, made when it is first used. `of` is the type of its values."""
+        return SharedMap(self._portal, self.core.shared_map(name, of))
+
+    def group(
+        self, name: str, *, order: Order = "total", lease: float = 5.0, closed: bool = True, of: Any = object
+    ) -> Group:
+        """A group of processes by its name; `join` it when its callbacks are set. `of` is the type of its messages."""
+
+        async def made() -> core_group.Group:
+            return self.core.group(name, order=order, lease=lease, closed=closed, of=of)
+
+        return Group(self._portal, self._portal.call(made()))
 
 
 def callback_of(portal: Portal, function: Callable[..., object]) -> Callback:

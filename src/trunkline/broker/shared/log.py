@@ -64,6 +64,7 @@ class SharedLog:
             if records:
                 ticket = self._last = self._topic.put(records, Durability.DISK)
                 await ticket.until_placed()
+                await self._catch_up()
         if not records:
             await self._stored()
             return result, -1

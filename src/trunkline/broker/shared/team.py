@@ -11,7 +11,7 @@ without it when it comes back, and joins anew.
 
 A joiner needs the state that the others have reached at its view. The first member of that view takes it when it comes to the view,
 and sends it as a record that says of which view it is; the joiner passes over everything up to that view. If that member dies, the next
-view is without it, and the first of that one does so.
+view is without it, and the first of that one does so. A view says who has no state yet; if that would be everybody, they begin anew.
 
 A message has its sender's number, so that one sent again after a lost connection is not there twice. In a closed team only
 members send.
@@ -48,6 +48,7 @@ class Team(SharedLog):
         self.members: list[str] = []  # in the order in which they came
         self.view = 0
         self.closed = False
+        self._stateless: dict[str, int] = {}  # members that have no state yet, and the view that they joined with
         self._last_sent: dict[str, int] = {}  # sender -> the number of its last message
         self._leases_ms: dict[str, int] = {}
         self._deadlines_ms: dict[str, float] = {}
@@ -57,9 +58,10 @@ class Team(SharedLog):
         if document is None:
             return
         if document.get("kind") == "view":
-            members, leases = document.get("members"), document.get("leases")
-            if not isinstance(members, list) or not isinstance(leases, dict):
+            members, leases, stateless = (document.get(name) for name in ("members", "leases", "stateless"))
+            if not isinstance(members, list) or not isinstance(leases, dict) or not isinstance(stateless, dict):
                 return
+            self._stateless = {str(member): int(view) for member, view in stateless.items()}
             self.members = [str(member) for member in members]
             number = document.get("number")
             self.view = number if isinstance(number, int) else self.view + 1
@@ -75,6 +77,10 @@ class Team(SharedLog):
             sender, number = document.get("from"), document.get("number")
             if isinstance(sender, str) and isinstance(number, int):
                 self._last_sent[sender] = number
+        elif document.get("kind") == "state":
+            view = document.get("view")
+            if isinstance(view, int):
+                self._stateless = {member: at for member, at in self._stateless.items() if at > view}
 
     # -- membership --------------------------------------------------------------------------------------------------
 
@@ -117,10 +123,16 @@ class Team(SharedLog):
         joined: list[str] | None = None,
         left: list[str] | None = None,
     ) -> LightNewRecord:
+        number = self.view + 1
+        stateless = {member: self._stateless[member] for member in members if member in self._stateless}
+        stateless.update(dict.fromkeys(joined or [], number))
+        if len(stateless) == len(members):
+            stateless = {}  # nobody has a state to hand over: they begin anew
         return _record(
             {
                 "kind": "view",
-                "number": self.view + 1,
+                "number": number,
+                "stateless": stateless,
                 "members": members,
                 "joined": joined or [],
                 "left": left or [],

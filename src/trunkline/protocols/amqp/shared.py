@@ -41,6 +41,7 @@ class SharedRequests:
             "map.put": self._put,
             "map.remove": self._remove,
             "map.changes": self._changes,
+            "map.version": self._version_of,
             "team.join": self._join,
             "team.leave": self._leave,
             "team.members": self._members,
@@ -101,14 +102,15 @@ class SharedRequests:
         name = _name(asked, MAP_PREFIX, Access.READ, may)
         shared_map = await self._shared.map(vhost, name)
         changes, following = await shared_map.changes(_number(asked, "after"), _wait_s(asked))
-        shown = [
-            {
-                "key": change.key,
-                **_entry(None if change.value is None else Entry(change.version, change.value, change.type)),
-            }
-            for change in changes
-        ]
+        shown: list[Json] = []
+        for key, version, value, kind in changes:
+            entry = {"version": version} if value is None else _entry(Entry(version, value, kind))
+            shown.append({"key": key, **entry})
         return {"changes": shown, "next": following}
+
+    async def _version_of(self, vhost: str, asked: Json, may: May) -> object:
+        name = _name(asked, MAP_PREFIX, Access.READ, may)
+        return {"version": (await self._shared.map(vhost, name)).end}
 
     # -- teams -------------------------------------------------------------------------------------------------------
 
@@ -126,6 +128,8 @@ class SharedRequests:
 
     async def _members(self, vhost: str, asked: Json, may: May) -> object:
         team = await self._shared.team(vhost, _name(asked, TEAM_PREFIX, Access.READ, may))
+        if isinstance(asked.get("member"), str):
+            team.heard_of(_text(asked, "member"))
         await team.current()
         return {"members": team.members, "view": team.view, "closed": team.closed, "end": team.end}
 
