@@ -6,6 +6,7 @@
     intake        consuming one queue, over whichever link there is
     connection    `t`: the asynchronous connection, from which everything else is had
     queue, message, subscription, stream, service, transaction      what it gives
+    space, templates; shared_map; group, team_view                  state that processes share, asked for by `asking`
     bodies        values to bytes and back, by type hints
     faces         the same for code that is not asynchronous: each call runs on a loop in a thread of its own (`portal`)
 

@@ -327,10 +327,6 @@ class Connection:
         """Start the functions that were decorated."""
         return await self.workers.start(Callback)
 
-
-async def _declare(link: Link, name: str, timeout_s: float) -> None:
-    await declare_queue(link, name, {}, timeout_s)
-
     # -- shared state --------------------------------------------------------------------------------------------
 
     def space(self, name: str) -> Space:
@@ -356,6 +352,10 @@ async def _declare(link: Link, name: str, timeout_s: float) -> None:
         if self._asking is None:
             self._asking = Asking(self.wire)
         return self._asking
+
+
+async def _declare(link: Link, name: str, timeout_s: float) -> None:
+    await declare_queue(link, name, {}, timeout_s)
 
 
 def connect(url: str = "trunkline://127.0.0.1", *, timeout: float = 5.0) -> Connection:

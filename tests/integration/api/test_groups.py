@@ -68,10 +68,10 @@ def test_a_member_that_dies_is_out_and_one_that_was_only_silent_comes_back(url: 
             before = two.group.me
             assert second.wire.current is not None
             # Nothing that it says arrives, as if its network were cut; and then it is back.
-            ask, two.group._asking.ask = two.group._asking.ask, _silence  # type: ignore[method-assign]
+            ask, two.group._asking.ask = two.group._asking.ask, _silence
             await eventually(lambda: before in one.views[-1].left)
             await one.group.send("while it was away")
-            two.group._asking.ask = ask  # type: ignore[method-assign]
+            two.group._asking.ask = ask
             await eventually(lambda: bool(evicted) and two.group.me in one.views[-1].members)
             await two.group.send("back")
             await eventually(lambda: one.state == two.state == ["while it was away", "back"])
@@ -95,7 +95,7 @@ def test_open_groups_take_messages_of_strangers_and_closed_ones_do_not(url: str,
             with pytest.raises(Refused):
                 await t.group(closed.group.name).send("hello")
             with pytest.raises(ValueError, match="order"):
-                t.group("x", order="none")
+                t.group("x", order="none")  # type: ignore[arg-type]
 
     asyncio.run(scenario())
 

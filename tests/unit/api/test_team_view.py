@@ -110,7 +110,7 @@ async def _play(directory: Path, steps: list[tuple[str, int]]) -> None:
             await team.give_state(chosen.membership.me, view, json.dumps(state), "application/json")
         elif step == "leave":
             chosen.alive = False
-            await team.leave(lambda gone=chosen.membership.me: [gone])
+            await team.leave([chosen.membership.me].copy)
         elif step == "die":
             chosen.alive = False
             clock.advance(LEASE_MS + 1)
