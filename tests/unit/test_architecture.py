@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -243,6 +244,14 @@ def test_the_overlay_runs_without_sockets_threads_and_time_of_its_own() -> None:
     for path in [*modules_of("overlay/gossip"), *modules_of("overlay/membership")]:
         names = {n.name for node in ast.walk(parsed(path)) if isinstance(node, ast.Import) for n in node.names}
         assert not names & {"socket", "asyncio", "threading", "time", "random"}, path
+
+
+def test_every_file_that_the_architecture_page_names_is_there() -> None:
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
+    rooms = "|".join(ROOMS)
+    named = re.findall(rf"`((?:{rooms})/[a-z_/]+\.py)`", page)
+    assert len(named) > 20
+    assert [name for name in named if not (SOURCE / name).is_file()] == []
 
 
 def test_every_folder_has_its_line_in_the_architecture_page() -> None:

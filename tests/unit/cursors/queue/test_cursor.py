@@ -236,6 +236,9 @@ def test_with_priorities_only_what_was_handed_out_is_marked_after_kill_9() -> No
     run(check())
 
 
+@pytest.mark.at_once(
+    "a late store may have filled the look-ahead again, and then there is no room in it for the urgent one"
+)
 def test_an_urgent_message_overtakes_a_backlog_deeper_than_the_look_ahead() -> None:
     async def check() -> None:
         limits = QueueLimits(buffer_messages=10, read_bytes=300)

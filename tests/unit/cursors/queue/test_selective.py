@@ -171,7 +171,8 @@ def test_expired_messages_are_not_selected() -> None:
             assert await take(bench, RED) == []
             await bench.queue.put([paint("red", 2)])
             assert numbers(await take(bench, RED)) == [2]
-            assert [json.loads(delivery.message.value)["n"] for delivery, _ in bench.dead] == [1]
+            # The other has expired as well; whether that is noticed yet depends on how long the store took.
+            assert [json.loads(delivery.message.value)["n"] for delivery, _ in bench.dead] in ([1], [1, 0])
 
     run(scenario())
 
