@@ -17,7 +17,7 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -481,3 +481,14 @@ def _group_limits(config: Config) -> GroupLimits:
         consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
         offsets_retention_ms=config.offsets_retention_ms,
     )
+
+
+@contextlib.asynccontextmanager
+async def at_rest(config: Config) -> AsyncIterator[BrokerCore]:
+    """The broker behind a data directory that no process serves: no listeners, for what is set up before the first start."""
+    core = BrokerCore(embedded_store(config, StoreLimits(io_uring=config.io_uring)), settings=BrokerSettings())
+    await core.start()
+    try:
+        yield core
+    finally:
+        await core.close()

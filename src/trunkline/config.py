@@ -37,7 +37,7 @@ LOCAL_FILE = "trunkline.toml"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_CONFIG_FILE_BYTES = 1 << 20
 # Variables of ours that are no settings, by their name without the prefix; the last two are the tests'.
-_OTHER_VARIABLES = frozenset({"CONFIG", "PURE", "PIPELINES", "SCALE", "CRASH_SEED"})
+_OTHER_VARIABLES = frozenset({"CONFIG", "PASSWORD", "NEW_PASSWORD", "PURE", "PIPELINES", "SCALE", "CRASH_SEED"})
 # What Kubernetes and Docker links tell every container about a service that is called trunkline.
 _SERVICE_VARIABLE = re.compile(
     r"(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)?|NAME|ENV_\w+)"
@@ -154,6 +154,12 @@ class Config:
     node_id: int = _setting(1, _whole(0, _INT_MAX), "This broker's id in cluster metadata.")
     bootstrap: str | None = _setting(None, _optional_text, "Broker that the command line talks to; by default host and kafka_port.")
 
+    user: str | None = _setting(None, _optional_text, "User that the command line logs in as.")
+    password_file: Path | None = _setting(None, _optional_path, "File whose first line is that user's password; the environment may have it as TRUNKLINE_PASSWORD instead.")  # noqa: RUF009
+    ca: str | None = _setting(None, _optional_text, "PEM file with the CAs that the command line believes, which makes it speak TLS; system for this machine's own.")
+    cert: Path | None = _setting(None, _optional_path, "PEM file with the command line's own certificate.")  # noqa: RUF009
+    cert_key: Path | None = _setting(None, _optional_path, "PEM file with the private key of cert, if it is not in the same file.")  # noqa: RUF009
+
     auto_create_topics: bool = _setting(True, _flag, "Create a topic when a client first names it.")
     num_partitions: int = _setting(1, _whole(1, 100_000), "Partitions of a topic that is created without saying how many.")
 
@@ -247,6 +253,8 @@ class Config:
             return self.bootstrap
         wildcard = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
         host = wildcard.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
+        if self.ca is not None or self.cert is not None:
+            return f"{host}:{self.kafka_tls_port or 9093}"
         return f"{host}:{self.kafka_port or 9092}"
 
 

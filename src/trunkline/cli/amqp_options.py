@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 import click
 
+from trunkline.cli.login_options import NAMES, login_of, login_options
 from trunkline.cli.options import parse_pairs, settings_of
 from trunkline.cli.output import remark
 
@@ -36,6 +37,7 @@ def amqp_options(function: Callable[Concatenate[AmqpClient, P], None]) -> Callab
         metavar="SECONDS",
         help="How long to wait for an answer.  [default: 30]",
     )
+    @login_options
     @click.pass_context
     @functools.wraps(function)
     def command(
@@ -43,7 +45,7 @@ def amqp_options(function: Callable[Concatenate[AmqpClient, P], None]) -> Callab
     ) -> None:
         from trunkline.client.amqp import AmqpClient
 
-        address = _address(ctx, url)
+        address = amqp_address(ctx, url, {name: kwargs.pop(name) for name in NAMES})
         if vhost is not None:
             address = address._replace(vhost=vhost)
 
@@ -56,17 +58,26 @@ def amqp_options(function: Callable[Concatenate[AmqpClient, P], None]) -> Callab
     return command
 
 
-def _address(ctx: click.Context, url: str | None) -> Address:
-    from trunkline.client.amqp import DEFAULT_PORT, Address, parse_url
+def amqp_address(ctx: click.Context, url: str | None, who: Mapping[str, object]) -> Address:
+    """Where the broker is, and who asks: `who` is what `login_options` were given, which the URL comes before."""
+    from trunkline.client.amqp import DEFAULT_PORT, DEFAULT_TLS_PORT, Address, parse_url
 
+    config = settings_of(ctx, who)
+    login = login_of(config)
     if url is not None:
         try:
-            return parse_url(url)
+            address = parse_url(url)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--url") from None
-    config = settings_of(ctx)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(config.host, config.host)
-    return Address(host, config.amqp_port or DEFAULT_PORT)
+    else:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(config.host, config.host)
+        port = (config.amqp_port or DEFAULT_PORT) if login.tls is None else (config.amqp_tls_port or DEFAULT_TLS_PORT)
+        address = Address(host, port)
+    if login.tls is not None and (url is None or address.tls is not None):
+        address = address._replace(tls=login.tls)
+    if login.user is not None and "@" not in (url or ""):
+        address = address._replace(user=login.user, password=login.password)
+    return address
 
 
 def arguments_option(function: Callable[P, None]) -> Callable[P, None]:

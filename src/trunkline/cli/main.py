@@ -32,6 +32,7 @@ _COMMANDS = {
     "definitions": _Entry(
         "trunkline.cli.definitions", "definitions", "Export and import what is declared, as one file."
     ),
+    "user": _Entry("trunkline.cli.user", "user", "Add, list and delete users, and set their passwords."),
     "tls": _Entry("trunkline.cli.tls", "tls", "Make certificates for TLS."),
     "mqtt": _Entry("trunkline.cli.mqtt", "mqtt", "Subscribe to MQTT topics and publish to them."),
     "session": _Entry("trunkline.cli.session", "session", "List, show and end MQTT sessions."),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 import click
 
+from trunkline.cli.login_options import NAMES, login_of, login_options
 from trunkline.cli.options import settings_of
 
 if TYPE_CHECKING:
@@ -51,10 +52,12 @@ def connector_options(function: Callable[Concatenate[Connector, P], None]) -> Ca
         metavar="SECONDS",
         help="How long to wait for an answer.  [default: 30]",
     )
+    @login_options
     @click.pass_context
     @functools.wraps(function)
     def command(ctx: click.Context, /, url: str | None, timeout_s: float, *args: P.args, **kwargs: P.kwargs) -> None:
-        function(Connector(_address(ctx, url), int(timeout_s * 1000)), *args, **kwargs)
+        who = {name: kwargs.pop(name) for name in NAMES}
+        function(Connector(_address(ctx, url, who), int(timeout_s * 1000)), *args, **kwargs)
 
     return command
 
@@ -71,14 +74,22 @@ def mqtt_options(function: Callable[Concatenate[MqttClient, P], None]) -> Callab
     return command
 
 
-def _address(ctx: click.Context, url: str | None) -> MqttAddress:
-    from trunkline.client.mqtt import DEFAULT_PORT, MqttAddress, parse_url
+def _address(ctx: click.Context, url: str | None, who: Mapping[str, object]) -> MqttAddress:
+    from trunkline.client.mqtt import DEFAULT_PORT, DEFAULT_TLS_PORT, MqttAddress, parse_url
 
+    config = settings_of(ctx, who)
+    login = login_of(config)
     if url is not None:
         try:
-            return parse_url(url)
+            address = parse_url(url)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--url") from None
-    config = settings_of(ctx)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(config.host, config.host)
-    return MqttAddress(host, config.mqtt_port or DEFAULT_PORT)
+    else:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(config.host, config.host)
+        port = (config.mqtt_port or DEFAULT_PORT) if login.tls is None else (config.mqtt_tls_port or DEFAULT_TLS_PORT)
+        address = MqttAddress(host, port)
+    if login.tls is not None and (url is None or address.tls is not None):
+        address = address._replace(tls=login.tls)
+    if login.user is not None and address.user is None:
+        address = address._replace(user=login.user, password=login.password)
+    return address

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 import click
 
+from trunkline.cli.login_options import NAMES, login_of, login_options
 from trunkline.cli.output import remark
 
 if TYPE_CHECKING:
@@ -41,24 +42,29 @@ def client_options(function: Callable[Concatenate[Client, P], None]) -> Callable
         metavar="SECONDS",
         help="How long to wait for an answer, and to try again.  [default: 30]",
     )
+    @login_options
     @click.pass_context
     @functools.wraps(function)
     def command(
         ctx: click.Context, /, bootstrap: str | None, timeout_s: float, *args: P.args, **kwargs: P.kwargs
     ) -> None:
-        with open_client(ctx, bootstrap, timeout_s) as client:
+        who = {name: kwargs.pop(name) for name in NAMES}
+        with open_client(ctx, bootstrap, timeout_s, who) as client:
             function(client, *args, **kwargs)
 
     return command
 
 
-def open_client(ctx: click.Context, bootstrap: str | None, timeout_s: float) -> Client:
+def open_client(
+    ctx: click.Context, bootstrap: str | None, timeout_s: float, who: Mapping[str, object] | None = None
+) -> Client:
+    """`who` is what `login_options` were given."""
     from trunkline.client import Client
 
     if bootstrap is not None and not bootstrap.strip():
         raise click.BadParameter("it is empty; write HOST:PORT", param_hint="--bootstrap")
-    config = settings_of(ctx, {"bootstrap": bootstrap})
-    return Client(config.client_bootstrap(), timeout_ms=int(timeout_s * 1000))
+    config = settings_of(ctx, {"bootstrap": bootstrap, **(who or {})})
+    return Client(config.client_bootstrap(), timeout_ms=int(timeout_s * 1000), login=login_of(config))
 
 
 def settings_of(

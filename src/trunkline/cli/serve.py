@@ -25,7 +25,7 @@ from trunkline.client.connection import join_address
 from trunkline.config import SETTINGS, Config, ConfigError, Setting, load
 from trunkline.log.errors import DataDirectoryInUse, StorageFailure
 
-_NOT_FLAGS = frozenset({"bootstrap"})  # of the client commands only
+_NOT_FLAGS = frozenset({"bootstrap", "user", "password_file", "ca", "cert", "cert_key"})  # of the client commands only
 _PORTS = tuple(name for name in SETTINGS if name.endswith("_port"))
 _COMMON = frozenset({"data", "host", "kafka_port", "amqp_port", "ready_file", "log_level"})
 

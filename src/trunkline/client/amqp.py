@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.client.errors import BLOCKED, CONNECTION_FAILED, DISCONNECTED, OTHER_PROTOCOL, TIMED_OUT, ClientError
+from trunkline.client.login import Tls
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import (
     PROTOCOL_HEADER,
@@ -36,6 +37,7 @@ from trunkline.protocols.amqp.management import ADDRESS
 from trunkline.version import VERSION
 
 DEFAULT_PORT = 5672
+DEFAULT_TLS_PORT = 5671
 _READ_BYTES = 256 * 1024
 _CHANNEL = 1
 _REPLY_TO = "amq.rabbitmq.reply-to"
@@ -49,19 +51,22 @@ class Address(NamedTuple):
     user: str = "guest"
     password: str = "guest"
     vhost: str = "/"
+    tls: Tls | None = None
 
 
 def parse_url(url: str) -> Address:
-    """`amqp://user:password@host:port/vhost`, or `host:port`. ValueError for anything else."""
+    """`amqp://user:password@host:port/vhost`, `amqps://…` for TLS, or `host:port`. ValueError for anything else."""
     parts = urlsplit(url if "://" in url else f"amqp://{url}")
-    if parts.scheme != "amqp" or not parts.hostname or parts.port == 0:
+    if parts.scheme not in {"amqp", "amqps"} or not parts.hostname or parts.port == 0:
         raise ValueError(f"{url!r} is not amqp://user:password@host:port/vhost")
+    tls = Tls() if parts.scheme == "amqps" else None
     return Address(
         parts.hostname,
-        parts.port or DEFAULT_PORT,
+        parts.port or (DEFAULT_PORT if tls is None else DEFAULT_TLS_PORT),
         unquote(parts.username or "guest"),
         unquote(parts.password or "guest"),
         unquote(parts.path[1:]) or "/",
+        tls,
     )
 
 
@@ -90,14 +95,15 @@ class AmqpClient:
         self._replies_wanted = False
         where = self._where = f"{address.host}:{address.port}"
         try:
-            self._socket = socket.create_connection((address.host, address.port), timeout_ms / 1000)
+            plain = socket.create_connection((address.host, address.port), timeout_ms / 1000)
         except OSError as error:
             raise ClientError(
                 CONNECTION_FAILED,
                 f"cannot connect to {where}: {error.strerror or error}",
                 "start a broker with `trunkline serve`, or name one with --url amqp://HOST:PORT",
             ) from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket: socket.socket = plain if address.tls is None else address.tls.wrap(plain, address.host)
         try:
             self._open()
         except ClientError as error:

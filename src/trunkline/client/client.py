@@ -20,6 +20,7 @@ from uuid import UUID
 
 from trunkline.client.connection import KafkaConnection, R, join_address, split_addresses
 from trunkline.client.errors import CONNECTION_FAILED, DISCONNECTED, ClientError, check
+from trunkline.client.login import NOBODY, Login
 from trunkline.clock import Clock, SystemClock
 from trunkline.protocols.kafka.errors import ErrorCode
 from trunkline.protocols.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -71,6 +72,7 @@ class Client:
         client_id: str = "trunkline",
         timeout_ms: int = 30_000,
         known_to_run: bool = False,
+        login: Login = NOBODY,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -85,6 +87,7 @@ class Client:
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         self._topics: dict[str, Topic] = {}
         self._reached = known_to_run
+        self._login = login
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -151,7 +154,9 @@ class Client:
     def _connect(self, address: tuple[str, int]) -> KafkaConnection:
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
-            connection = KafkaConnection(*address, client_id=self.client_id, timeout_ms=self.timeout_ms)
+            connection = KafkaConnection(
+                *address, client_id=self.client_id, timeout_ms=self.timeout_ms, login=self._login
+            )
             try:
                 connection.open()
             except ClientError as error:

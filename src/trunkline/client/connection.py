@@ -16,11 +16,22 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from trunkline.client.errors import CONNECTION_FAILED, DISCONNECTED, OTHER_PROTOCOL, TIMED_OUT, ClientError, check
+from trunkline.client.errors import (
+    CONNECTION_FAILED,
+    DISCONNECTED,
+    NOT_LET_IN,
+    OTHER_PROTOCOL,
+    TIMED_OUT,
+    ClientError,
+    check,
+)
+from trunkline.client.login import NOBODY, PLAIN, SCRAM, Login
 from trunkline.protocols.kafka.apis import APIS, ApiKey
 from trunkline.protocols.kafka.codec import DecodeError, decode_response, encode_request
 from trunkline.protocols.kafka.errors import ErrorCode
 from trunkline.protocols.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from trunkline.protocols.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from trunkline.protocols.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from trunkline.protocols.kafka.wire import Message
 from trunkline.version import VERSION
 
@@ -31,6 +42,14 @@ _LENGTH = struct.Struct(">i")
 R = TypeVar("R", bound=Message)
 
 
+class _AnotherMechanism(Exception):
+    """The broker does not have the one that we would like best; Apache Kafka hangs up when it says so."""
+
+    def __init__(self, login: Login) -> None:
+        super().__init__()
+        self.login = login
+
+
 class Submitted(NamedTuple):
     """A request that was sent and not answered yet."""
 
@@ -39,11 +58,14 @@ class Submitted(NamedTuple):
 
 
 class KafkaConnection:
-    def __init__(self, host: str, port: int, *, client_id: str = "trunkline", timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self, host: str, port: int, *, client_id: str = "trunkline", timeout_ms: int = 30_000, login: Login = NOBODY
+    ) -> None:
         self.host = host
         self.port = port
         self.client_id = client_id
         self.timeout_ms = timeout_ms
+        self._login = login
         self.versions: dict[int, tuple[int, int]] = {}
         self._correlation_id = 0
         self._socket: socket.socket | None = None
@@ -66,8 +88,16 @@ class KafkaConnection:
             raise ClientError(
                 CONNECTION_FAILED, f"cannot connect to {self.address}: {error.strerror or error}"
             ) from None
+        if self._login.tls is not None:
+            self._socket = self._login.tls.wrap(self._socket, self.host)
         try:
             self._negotiate()
+            if self._login.user is not None:
+                self._log_in(self._login.user)
+        except _AnotherMechanism as other:
+            self.close()
+            self._login = other.login
+            self.open()
         except ClientError as error:
             self.close()
             raise error.in_handshake("a Kafka", "--bootstrap HOST:PORT") from None
@@ -200,6 +230,34 @@ class KafkaConnection:
             )
         check(response.error_code, self.address)
         self.versions = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
+
+    def _log_in(self, user: str) -> None:
+        login = self._login
+        mechanism = login.wanted[0]
+        answer = self.request(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse)
+        if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            raise _AnotherMechanism(login.with_one_of(answer.mechanisms))
+        check(answer.error_code, self.address)
+        if mechanism == PLAIN:
+            self._token(b"\0" + user.encode() + b"\0" + login.password.encode())
+            return
+        if mechanism not in SCRAM:
+            raise ClientError(NOT_LET_IN, f"the mechanism {mechanism} is none of {', '.join((PLAIN, *SCRAM))}")
+        from scramp import ScramClient, ScramException
+
+        try:
+            scram = ScramClient([mechanism], user, login.password)
+            scram.set_server_first(self._token(scram.get_client_first().encode()).decode())
+            scram.set_server_final(self._token(scram.get_client_final().encode()).decode())
+        except (ScramException, ValueError) as error:
+            raise ClientError(NOT_LET_IN, f"{self.address} does not know the password either: {error}") from None
+
+    def _token(self, token: bytes) -> bytes:
+        answer = self.request(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
+        if answer.error_code:
+            hint = "the user or the password is wrong; see --user and --password-file"
+            raise ClientError(NOT_LET_IN, f"{self.address}: {answer.error_message or 'login refused'}", hint)
+        return bytes(answer.auth_bytes)
 
     def _read_versions(self, frame: memoryview, version: int, correlation_id: int) -> ApiVersionsResponse:
         # A refusal comes in version 0 whatever was asked; its error code is the first field in every version.

@@ -2,7 +2,8 @@
 
 `ClientError.name` is Kafka's error name (`UNKNOWN_TOPIC_OR_PARTITION`) or one of those that never cross the wire:
 `CONNECTION_FAILED` (no broker was ever reached), `DISCONNECTED` (one was, and is gone), `TIMED_OUT`, `REFUSED` (by a
-broker whose protocol has no name for it) and `OTHER_PROTOCOL` (what listens there is something else).
+broker whose protocol has no name for it), `NOT_LET_IN` (one of the two does not believe the other: a password, a certificate)
+and `OTHER_PROTOCOL` (what listens there is something else).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ TIMED_OUT = "TIMED_OUT"
 BLOCKED = "BLOCKED"
 REFUSED = "REFUSED"
 OTHER_PROTOCOL = "OTHER_PROTOCOL"
+NOT_LET_IN = "NOT_LET_IN"
 
 RETRIABLE = frozenset(
     {

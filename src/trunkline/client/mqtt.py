@@ -21,6 +21,7 @@ from typing import NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from trunkline.client.errors import CONNECTION_FAILED, DISCONNECTED, OTHER_PROTOCOL, REFUSED, TIMED_OUT, ClientError
+from trunkline.client.login import Tls
 from trunkline.protocols.mqtt import errors
 from trunkline.protocols.mqtt.codec import MalformedPacket, Parser, Properties, encode
 from trunkline.protocols.mqtt.management import PREFIX
@@ -43,6 +44,7 @@ from trunkline.protocols.mqtt.packets import (
 )
 
 DEFAULT_PORT = 1883
+DEFAULT_TLS_PORT = 8883
 KEEP_ALIVE_S = 60
 MAX_PACKET_BYTES = 268_435_455
 _READ_BYTES = 256 * 1024
@@ -61,17 +63,18 @@ class MqttAddress(NamedTuple):
     port: int = DEFAULT_PORT
     user: str | None = None
     password: str | None = None
+    tls: Tls | None = None
 
 
 def parse_url(url: str) -> MqttAddress:
-    """`mqtt://user:password@host:port`, or `host:port`. ValueError for anything else."""
+    """`mqtt://user:password@host:port`, `mqtts://…` for TLS, or `host:port`. ValueError for anything else."""
     parts = urlsplit(url if "://" in url else f"mqtt://{url}")
-    if parts.scheme != "mqtt" or not parts.hostname or parts.path not in {"", "/"} or parts.port == 0:
+    if parts.scheme not in {"mqtt", "mqtts"} or not parts.hostname or parts.path not in {"", "/"} or parts.port == 0:
         raise ValueError(f"{url!r} is not mqtt://user:password@host:port")
     user = unquote(parts.username) if parts.username else None
-    return MqttAddress(
-        parts.hostname, parts.port or DEFAULT_PORT, user, unquote(parts.password or "") if user else None
-    )
+    tls = Tls() if parts.scheme == "mqtts" else None
+    port = parts.port or (DEFAULT_PORT if tls is None else DEFAULT_TLS_PORT)
+    return MqttAddress(parts.hostname, port, user, unquote(parts.password or "") if user else None, tls)
 
 
 def reason(code: int) -> str:
@@ -99,14 +102,15 @@ class MqttClient:
         self._last_id = 0
         self._last_sent_s = time.monotonic()
         try:
-            self._socket = socket.create_connection(address[:2], self._timeout_s)
+            plain = socket.create_connection(address[:2], self._timeout_s)
         except OSError as error:
             raise ClientError(
                 CONNECTION_FAILED,
                 f"cannot connect to {address.host}:{address.port}: {error.strerror or error}",
                 "start a broker with `trunkline serve`, or name one with --url mqtt://HOST:PORT",
             ) from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket: socket.socket = plain if address.tls is None else address.tls.wrap(plain, address.host)
         properties = Properties()
         properties.session_expiry_interval = expiry_s
         password = None if address.password is None else address.password.encode()

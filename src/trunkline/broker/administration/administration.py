@@ -180,10 +180,13 @@ class Administration:
     def users(self) -> list[Json]:
         return [{"name": user.name, "tags": list(user.tags)} for user in self._users.accounts.users.values()]
 
-    async def put_user(self, name: str, password: str, tags: Sequence[str] = ()) -> None:
+    async def put_user(self, name: str, password: str, tags: Sequence[str] | None = ()) -> None:
+        """`tags` None: as they are. A user with an empty password cannot log in with one."""
         try:
-            user = User(name, tags=tuple(tags))
-            user = await asyncio.to_thread(user.with_password, password.encode())
+            known = self._users.accounts.users.get(name)
+            user = User(name, tags=tuple(tags if tags is not None else known.tags if known is not None else ()))
+            if password:
+                user = await asyncio.to_thread(user.with_password, password.encode())
             recorded = self._users.put_user(user)
         except InvalidAccount as error:
             raise refusals.precondition(str(error)) from None

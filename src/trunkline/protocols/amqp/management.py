@@ -147,9 +147,9 @@ class Management:
         return self._administration.users()
 
     async def _put_user(self, vhost: str, asked: Json) -> object:
-        name, tags = str(asked.get("name", "")), asked.get("tags", [])
+        name, tags = str(asked.get("name", "")), asked.get("tags")
         await self._administration.put_user(
-            name, str(asked.get("password", "")), tuple(map(str, tags)) if isinstance(tags, list) else ()
+            name, str(asked.get("password", "")), tuple(map(str, tags)) if isinstance(tags, list) else None
         )
         return {"name": name}
 
