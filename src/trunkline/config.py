@@ -147,6 +147,9 @@ class Config:
     amqp_tls_port: int | None = _setting(cast("int | None", 5671), _port, "Port for AMQP 0-9-1 clients over TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
     mqtt_tls_port: int | None = _setting(cast("int | None", 8883), _port, "Port for MQTT clients over TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
     mqtt_wss_port: int | None = _setting(None, _port, "Port for MQTT clients over WebSocket and TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
+    stomp_tls_port: int | None = _setting(cast("int | None", 61614), _port, "Port for STOMP clients over TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
+    stomp_wss_port: int | None = _setting(None, _port, "Port for STOMP clients over WebSocket and TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
+    aws_tls_port: int | None = _setting(None, _port, "Port for clients of SQS and SNS over TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
     https_port: int | None = _setting(cast("int | None", 15671), _port, "Port for the page, the HTTP API and metrics over TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
     advertised_host: str | None = _setting(None, _optional_text, "Host name that clients are told to connect to; if empty, the address that their connection came in on.")
     ready_file: Path | None = _setting(None, _optional_path, "File to write, as JSON, once every listener accepts.")  # noqa: RUF009

@@ -51,7 +51,10 @@ LISTENERS = (
     Row("amqps", "amqp", "amqp_tls_port", tls=True),
     Row("mqtts", "mqtt", "mqtt_tls_port", tls=True),
     Row("mqtt-wss", "mqtt", "mqtt_wss_port", tls=True),
+    Row("stomps", "stomp", "stomp_tls_port", tls=True),
+    Row("stomp-wss", "stomp", "stomp_wss_port", tls=True),
     Row("https", "management", "https_port", tls=True),
+    Row("aws-tls", "aws", "aws_tls_port", tls=True),
 )
 
 
