@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.amqp.brokers import RestartableAmqpBroker
 from tests.integration.amqp.conftest import ConnectionFactory, ExchangeFactory, QueueFactory, open_connection
-from tests.integration.amqp.failing import channel_error, exists
+from tests.integration.amqp.failing import channel_error
 from tests.integration.amqp.reading import Inbox, depth, get, is_empty, settle, wait_for_depth
 
 pytestmark = pytest.mark.ours_only("RabbitMQ does it otherwise")
@@ -50,16 +50,6 @@ def test_every_kind_of_queue_has_every_property(
     channel.basic_qos(prefetch_count=1, global_qos=True)
     Inbox(channel, name).wait(1)
     channel.queue_delete(name)
-
-
-def test_a_stream_is_refused_rather_than_consumed_as_a_queue(connection: Any, unique: Callable[[str], str]) -> None:
-    name = unique("queue")
-    code, text = channel_error(
-        lambda: connection.channel().queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
-    )
-    assert code == 406
-    assert text.startswith(f"PRECONDITION_FAILED - invalid arg 'x-queue-type' for queue '{name}' in vhost '/': streams")
-    assert not exists(connection, name)
 
 
 def test_flow_stops_deliveries_and_lets_them_go_on(connect: ConnectionFactory, queue: QueueFactory) -> None:

@@ -328,6 +328,25 @@ def test_a_queue_is_declared_by_headers(dial: Dial, queue: str) -> None:
     assert [heard.body for heard in wire.messages(2)] == [b"2", b"3"]
 
 
+@pytest.mark.ours_only("the plugin of RabbitMQ 3.10 does not read offsets")
+def test_a_stream_is_read_from_any_place(dial: Dial, queue: str) -> None:
+    wire = dial()
+    options = {"ack": "client", "prefetch_count": 10}
+    wire.ask("SUBSCRIBE", id=0, destination=queue, **options, **{"x-queue-type": "stream"})
+    wire.ask("UNSUBSCRIBE", id=0)
+    for number in range(5):
+        wire.ask("SEND", b"%d" % number, destination=queue)
+    wire.close()
+    for place, expected in (("first", range(5)), ("offset=3", range(3, 5)), ("last", range(4, 5)), ("1h", range(5))):
+        again = dial()
+        again.send("SUBSCRIBE", id=1, destination=queue, **options, **{"x-stream-offset": place})
+        heard = again.messages(len(expected))
+        assert [int(each.body) for each in heard] == list(expected)
+        assert [int(each.headers["x-stream-offset"]) for each in heard] == list(expected)
+        again.send("ACK", id=heard[-1].headers["ack"])
+        again.close()
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 

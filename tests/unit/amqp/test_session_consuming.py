@@ -6,9 +6,6 @@ import json
 from pathlib import Path
 
 from tests.unit.amqp.harness import FRAME_MAX, Broker, Peer, until, with_broker
-from trunkline.broker.messaging.queue import QueueDeclaration
-from trunkline.broker.messaging.typed_values import FieldValue
-from trunkline.cursors.queue import QueueSettings
 from trunkline.log.batch import NewRecord, build_batch
 from trunkline.log.store import TopicPartition
 from trunkline.protocols.amqp import errors as codes
@@ -198,24 +195,7 @@ def test_a_kafka_topic_is_a_queue_by_its_name(tmp_path: Path) -> None:
     with_broker(tmp_path, test)
 
 
-def test_a_stream_of_an_earlier_version_is_served_as_the_queue_that_it_was(tmp_path: Path) -> None:
-    async def test(started: Broker) -> None:
-        peer = await started.peer()
-        arguments: dict[str, FieldValue] = {"x-queue-type": "stream"}
-        wish = QueueDeclaration("kept", QueueSettings(retain=True), arguments=dict(arguments))
-        await started.service.queues.declare(started.service.vhosts["/"], wish)
-        await peer.call(m.QueueDeclare(0, "kept", False, True, False, False, False, arguments), m.QueueDeclareOk)
-        fill(peer, "kept", 2)
-        await peer.consume("kept")
-        assert await peer.bodies(2) == [b"0", b"1"]
-        peer.method(m.BasicConsume(0, "kept", "t", False, False, False, False, {"x-stream-offset": "first"}))
-        closed = await peer.expect(m.ChannelClose)
-        assert closed.reply_code == codes.PRECONDITION_FAILED
-
-    with_broker(tmp_path, test)
-
-
-def test_definitions_leave_out_streams_and_say_so(tmp_path: Path) -> None:
+def test_definitions_have_streams_like_other_queues(tmp_path: Path) -> None:
     async def test(started: Broker) -> None:
         def queue(name: str, kind: str) -> dict[str, object]:
             return {"name": name, "vhost": "/", "durable": True, "arguments": {"x-queue-type": kind}}
@@ -234,11 +214,12 @@ def test_definitions_leave_out_streams_and_say_so(tmp_path: Path) -> None:
             "bindings": [binding("q"), binding("s")],
         }
         done = await started.core.administration.import_definitions(document)
-        assert done["left_out"] == {"streams": 1}
+        assert done["left_out"] == {}
         imported = done["imported"]
         assert isinstance(imported, dict)
-        assert (imported["queues"], imported["bindings"]) == (1, 1)
-        assert list(started.service.vhosts["/"].queues) == ["q"]
+        assert (imported["queues"], imported["bindings"]) == (2, 2)
+        queues = started.service.vhosts["/"].queues
+        assert [queues[name].is_stream for name in ("q", "s")] == [False, True]
 
     with_broker(tmp_path, test)
 

@@ -13,7 +13,7 @@ from typing import cast
 
 from trunkline.broker.messaging.messaging import Messaging
 from trunkline.broker.messaging.queue import QueueDeclaration
-from trunkline.broker.messaging.queue_arguments import STREAM, read_settings
+from trunkline.broker.messaging.queue_arguments import read_settings
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.accounts import AccountRecords
 from trunkline.broker.state.arguments import from_json, to_json
@@ -131,10 +131,7 @@ async def import_definitions(messaging: Messaging, users: AccountRecords, docume
         raise Refused(Reason.PRECONDITION_FAILED, str(error)) from None
     for entry in _entries(document, "exchanges"):
         await settled(topology.declare_exchange(_vhost(messaging, entry), _exchange(entry)))
-    streams = {_place(entry, "name") for entry in _entries(document, "queues") if _is_stream(entry)}
-    queues = [entry for entry in _entries(document, "queues") if not _is_stream(entry)]
-    bindings = [entry for entry in _entries(document, "bindings") if _place(entry, "destination") not in streams]
-    for entry in queues:
+    for entry in _entries(document, "queues"):
         vhost = _vhost(messaging, entry)
         name, arguments = _text(entry, "name"), _table(entry)
         wish = QueueDeclaration(
@@ -145,7 +142,7 @@ async def import_definitions(messaging: Messaging, users: AccountRecords, docume
             arguments=arguments,
         )
         await messaging.queues.declare(vhost, wish)
-    for entry in bindings:
+    for entry in _entries(document, "bindings"):
         await settled(
             topology.bind(
                 _vhost(messaging, entry),
@@ -156,19 +153,10 @@ async def import_definitions(messaging: Messaging, users: AccountRecords, docume
                 to_exchange=entry.get("destination_type") == "exchange",
             )
         )
-    imported = {part: len(_entries(document, part)) for part in ("users", "vhosts", "permissions", "exchanges")}
+    parts = ("users", "vhosts", "permissions", "exchanges", "queues", "bindings")
+    imported = {part: len(_entries(document, part)) for part in parts}
     left_out = {part: len(_entries(document, part)) for part in _LEFT_OUT if document.get(part)}
-    if streams:
-        left_out["streams"] = len(streams)
-    return {"imported": {**imported, "queues": len(queues), "bindings": len(bindings)}, "left_out": left_out}
-
-
-def _place(entry: Json, name: str) -> tuple[str, str]:
-    return str(entry.get("vhost", "/")), str(entry.get(name))
-
-
-def _is_stream(entry: Json) -> bool:
-    return _table(entry).get("x-queue-type") == STREAM
+    return {"imported": imported, "left_out": left_out}
 
 
 def _entries(document: Json, part: str) -> list[Json]:

@@ -14,9 +14,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.deduplication import Deduplication
+from trunkline.broker.messaging.stream_reader import StreamReader
+from trunkline.broker.messaging.streams import find_place, is_stream
 from trunkline.broker.state.arguments import Arguments
-from trunkline.cursors.queue import Delivery, Message, QueueCursor, QueueRuntime, QueueSettings, RestoredQueue
-from trunkline.log.store import TopicInfo
+from trunkline.cursors.queue import (
+    Delivery,
+    Message,
+    QueueConsumer,
+    QueueCursor,
+    QueueRuntime,
+    QueueSettings,
+    RestoredQueue,
+    Selector,
+)
+from trunkline.log.store import TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,6 +49,8 @@ _COMPARED = (
     "x-delivery-limit",
     "x-retain",
     "x-order-by-key",
+    "x-max-age",
+    "x-stream-max-segment-size-bytes",
     "x-lease-ms",
     "x-backoff-ms",
     "x-max-backoff-ms",
@@ -80,7 +93,7 @@ class Queue:
     """Is a `QueueOwner`: its cursor's."""
 
     __slots__ = (
-        "_events", "adopted", "cursor", "declaration", "deduplication", "durable", "exclusive_owner", "failed", "may_reject", "name",
+        "_events", "_readers", "_runtime", "adopted", "cursor", "declaration", "deduplication", "durable", "exclusive_owner", "failed", "is_stream", "may_reject", "name",
         "needs_disk", "orders_by_key", "origins", "pending", "stored", "vhost",
     )  # fmt: skip
 
@@ -114,6 +127,9 @@ class Queue:
         self.needs_disk = False
         self.stored: asyncio.Future[Appended] | None = None
         self.failed = False
+        self.is_stream = is_stream(declaration.arguments)
+        self._runtime = runtime
+        self._readers: dict[QueueConsumer, StreamReader] = {}
         self.cursor = QueueCursor(
             topic.name, self.name, topic, settings, runtime, self, durable=durable, restored=restored
         )
@@ -175,6 +191,44 @@ class Queue:
             if value != other or (value is None and argument in given):
                 shown = (refusals.shown(value, other), refusals.shown(other, value))
                 raise refusals.inequivalent(argument, "queue", self.name, self.vhost, *shown)
+
+    # -- consumers ------------------------------------------------------------------------------------------------
+
+    def add_consumer(
+        self,
+        consumer: QueueConsumer,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        selector: Selector | None = None,
+        lease_ms: int | None = None,
+    ) -> None:
+        """Push messages to a consumer, as the cursor says. Of a stream, see `add_reader`."""
+        self.cursor.add_consumer(consumer, no_ack=no_ack, exclusive=exclusive, selector=selector, lease_ms=lease_ms)
+
+    async def place_of(self, asked: object) -> int:
+        """Where a consumer of this stream begins that asks for it so."""
+        tp = TopicPartition(self.topic, 0)
+        return await find_place(self._runtime.store, tp, asked, self._runtime.clock.wall_ms())
+
+    def add_reader(self, consumer: QueueConsumer, begin: int, *, exclusive: bool = False) -> None:
+        """Push what is in this stream from an offset on, and what will be."""
+        reader = StreamReader(self.name, self._runtime.store, TopicPartition(self.topic, 0), consumer, begin)
+        self.cursor.add_consumer(reader, exclusive=exclusive)
+        self._readers[consumer] = reader
+        reader.start()
+
+    def remove_consumer(self, consumer: QueueConsumer) -> None:
+        reader = self._readers.pop(consumer, None)
+        if reader is not None:
+            reader.close()
+        self.cursor.remove_consumer(consumer if reader is None else reader)
+
+    def wake(self) -> None:
+        """There may be credit again."""
+        for reader in self._readers.values():
+            reader.wake()
+        self.cursor.wake()
 
     # -- what the cursor tells its owner --------------------------------------------------------------------------
 

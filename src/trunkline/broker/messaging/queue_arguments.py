@@ -8,9 +8,9 @@
 | x-max-priority | 0 to 255; 0 is none |
 | x-single-active-consumer | one consumer at a time |
 | x-delivery-limit | how often a message may come back before it is given up |
-| x-queue-type | classic and quorum are the same queue; streams are refused |
+| x-queue-type | classic and quorum are the same queue; of a stream nothing is taken off (`streams`) |
 | x-queue-mode, x-queue-version, x-queue-master-locator, x-queue-leader-locator, x-dead-letter-strategy, x-max-in-memory-…, x-quorum-initial-group-size | checked, without effect |
-| x-max-age, x-stream-max-segment-size-bytes, x-initial-cluster-size, consumers' x-stream-offset | a stream's, and refused |
+| x-max-age, x-stream-max-segment-size-bytes, x-initial-cluster-size, consumers' x-stream-offset | a stream's, and refused for others |
 | x-retain | our own: settled messages stay in the topic, to be replayed by Kafka clients |
 | x-lease-ms | our own: how long a delivery is its consumer's, before it goes to another; a consumer may say its own |
 | x-backoff-ms, x-max-backoff-ms | our own: how long a message that a consumer returned waits; twice as long each time |
@@ -36,10 +36,10 @@ from trunkline.broker.messaging import argument_checks as must_be
 from trunkline.broker.messaging.argument_checks import MAX_EXPIRY_MS, Arguments, Checks, check, refused
 from trunkline.broker.messaging.refusals import precondition, type_name
 from trunkline.broker.messaging.selection import MessageSelector
+from trunkline.broker.messaging.streams import NEXT, STREAM, is_place, read_age_ms
 from trunkline.cursors.queue.settings import MAX_PRIORITY, Overflow, QueueSettings
 from trunkline.routing.errors import InvalidFilter
 
-STREAM: Final = "stream"
 _CLASSIC: Final = "classic"
 _MILLISECONDS: Final = must_be.at_least(0, MAX_EXPIRY_MS, "value_too_large")
 
@@ -64,6 +64,9 @@ _QUEUE_CHECKS: Final[Checks] = {
     "x-single-active-consumer": must_be.boolean,
     "x-delivery-limit": must_be.at_least(0),
     "x-quorum-initial-group-size": must_be.at_least(1),
+    "x-max-age": must_be.text,
+    "x-stream-max-segment-size-bytes": must_be.at_least(0),
+    "x-initial-cluster-size": must_be.at_least(1),
     "x-retain": must_be.boolean,
     "x-order-by-key": must_be.boolean,
     "x-lease-ms": must_be.at_least(1, MAX_EXPIRY_MS, "value_too_large"),
@@ -82,6 +85,13 @@ _CONSUMER_CHECKS: Final[Checks] = {
 # Known to RabbitMQ's streams alone; other queues do not take them.
 _STREAM_ARGUMENTS: Final = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
 _STREAM_CONSUMER_ARGUMENTS: Final = ("x-stream-offset",)
+# What a stream does not take: nothing is taken off it, so nothing can expire, be refused or go elsewhere.
+_NOT_A_STREAMS: Final = (
+    "x-message-ttl", "x-max-length", "x-expires", "x-dead-letter-exchange", "x-dead-letter-routing-key",
+    "x-dead-letter-strategy", "x-max-priority", "x-overflow", "x-single-active-consumer", "x-delivery-limit", "x-queue-mode",
+    "x-order-by-key", "x-retain", "x-lease-ms", "x-backoff-ms", "x-max-backoff-ms",
+)  # fmt: skip
+_NOT_OF_A_STREAMS_CONSUMER: Final = ("x-priority", "x-filter", "x-get", "x-browse", "x-lease-ms")
 
 
 def read_settings(queue: str, vhost: str, arguments: Arguments) -> QueueSettings:
@@ -94,8 +104,12 @@ def read_settings(queue: str, vhost: str, arguments: Arguments) -> QueueSettings
     check(arguments, _QUEUE_CHECKS, owner)
     kind = str(arguments.get("x-queue-type", _CLASSIC))
     if kind == STREAM:
-        raise refused("x-queue-type", owner, "streams are not supported; x-retain keeps messages for Kafka clients")
-    _check_not_a_streams(arguments, _STREAM_ARGUMENTS, owner, kind)
+        _check_not_of_type(arguments, _NOT_A_STREAMS, owner, kind)
+        age = _text(arguments, "x-max-age")
+        if age is not None and read_age_ms(age) is None:
+            raise refused("x-max-age", owner, "invalid_max_age")
+        return QueueSettings(retain=True)
+    _check_not_of_type(arguments, _STREAM_ARGUMENTS, owner, kind)
     if exchange is None and "x-dead-letter-routing-key" in arguments:
         raise refused("x-dead-letter-routing-key", owner, "routing_key_but_no_dlx_defined")
     return QueueSettings(
@@ -123,6 +137,7 @@ class Wish(NamedTuple):
     selector: MessageSelector | None = None
     once: bool = False
     browse: bool = False
+    place: object = NEXT  # where a stream's consumer begins
 
 
 def read_wish(queue: str, vhost: str, queue_arguments: Arguments, arguments: Arguments) -> Wish:
@@ -132,7 +147,13 @@ def read_wish(queue: str, vhost: str, queue_arguments: Arguments, arguments: Arg
     owner = f"queue '{queue}' in vhost '{vhost}'"
     check(arguments, _CONSUMER_CHECKS, owner)
     kind = str(queue_arguments.get("x-queue-type", _CLASSIC))
-    _check_not_a_streams(arguments, _STREAM_CONSUMER_ARGUMENTS, owner, kind)
+    if kind == STREAM:
+        _check_not_of_type(arguments, _NOT_OF_A_STREAMS_CONSUMER, owner, kind)
+        place = arguments.get("x-stream-offset", NEXT)
+        if not is_place(place):
+            raise refused("x-stream-offset", owner, "invalid_offset")
+        return Wish(place=place)
+    _check_not_of_type(arguments, _STREAM_CONSUMER_ARGUMENTS, owner, kind)
     selector = None
     text = _text(arguments, "x-filter")
     if text is not None:
@@ -147,7 +168,7 @@ def read_wish(queue: str, vhost: str, queue_arguments: Arguments, arguments: Arg
 _PLAIN: Final = Wish()
 
 
-def _check_not_a_streams(arguments: Arguments, names: tuple[str, ...], owner: str, kind: str) -> None:
+def _check_not_of_type(arguments: Arguments, names: tuple[str, ...], owner: str, kind: str) -> None:
     for name in names:
         if name in arguments:
             raise precondition(f"invalid arg '{name}' for {owner} of queue type rabbit_{kind}_queue")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from typing import Protocol
@@ -109,9 +109,12 @@ class QueueTopics:
 
     # -- making and deleting -------------------------------------------------------------------------------------------
 
-    async def create(self, topic: str, *, ephemeral: bool, retain: bool) -> TopicInfo:
+    async def create(
+        self, topic: str, *, ephemeral: bool, retain: bool, config: Mapping[str, str] | None = None
+    ) -> TopicInfo:
+        """`config` instead of the settings that topics of queues have."""
         kept = RETAINED_TOPIC_CONFIG if retain else QUEUE_TOPIC_CONFIG
-        config = EPHEMERAL_TOPIC_CONFIG if ephemeral else kept
+        config = config or (EPHEMERAL_TOPIC_CONFIG if ephemeral else kept)
         # Where there are none an ordinary topic does: it goes with its queue, but what a crash leaves of it stays a topic.
         able = self._store.ephemeral_topics if ephemeral else None
         if able is None:

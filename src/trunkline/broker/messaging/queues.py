@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from trunkline.broker.messaging import refusals
+from trunkline.broker.messaging import refusals, streams
 from trunkline.broker.messaging.deduplication import Deduplication
 from trunkline.broker.messaging.queue import Queue, QueueDeclaration
 from trunkline.broker.messaging.queue_record import KEY_PREFIX, QueueRecord, record_key
@@ -132,7 +132,7 @@ class Queues:
                 logger.warning("queue %s is gone: its topic was deleted", name)
                 self._write_record(record.vhost, name, None)
                 return
-            info = await self.topics.create(record.topic, ephemeral=False, retain=record.declaration.settings.retain)
+            info = await self._make_topic(record.topic, record.declaration)
         check_not_reserved(info.name)
         if info.partitions != 1:
             logger.error(
@@ -250,6 +250,8 @@ class Queues:
             raise Refused(
                 Reason.RESOURCE_ERROR, f"there are {len(self)} queues already, the most that the broker takes"
             )
+        if streams.is_stream(wish.arguments):
+            _check_stream(vhost, wish)
         # The arguments as they will be read from the record, so that they are the same before and after a restart.
         wish = replace(wish, arguments=table_from_json(to_json(wish.arguments)))
         left = self._unserved.get((vhost.name, wish.name))
@@ -281,11 +283,15 @@ class Queues:
         record = QueueRecord(vhost.name, topic, info is not None if left is None else left.adopted, wish)
         recorded = self._write_record(vhost.name, wish.name, record) if durable else None
         if info is None:
-            info = await self.topics.create(topic, ephemeral=not durable, retain=wish.settings.retain)
+            info = await self._make_topic(topic, wish, ephemeral=not durable)
         if recorded is not None:
             await recorded
         window = await self._deduplication(wish.settings, info, None)
         return self._add(record, info, durable=durable, owner=owner, deduplication=window)
+
+    async def _make_topic(self, topic: str, wish: QueueDeclaration, *, ephemeral: bool = False) -> TopicInfo:
+        config = streams.topic_config(wish.arguments) if streams.is_stream(wish.arguments) else None
+        return await self.topics.create(topic, ephemeral=ephemeral, retain=wish.settings.retain, config=config)
 
     def _add(
         self,
@@ -421,3 +427,14 @@ class Queues:
         task = asyncio.get_running_loop().create_task(guarded(), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _check_stream(vhost: VirtualHost, wish: QueueDeclaration) -> None:
+    """A stream is everybody's, and stays."""
+    for wrong, name in (
+        (not wish.durable, "non-durable"),
+        (wish.exclusive, "exclusive-owner"),
+        (wish.auto_delete, "auto-delete"),
+    ):
+        if wrong:
+            raise refusals.precondition(f"invalid property '{name}' for queue '{wish.name}' in vhost '{vhost.name}'")

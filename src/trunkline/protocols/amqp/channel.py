@@ -15,7 +15,7 @@ the commit (`transaction`).
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 
 from trunkline.broker.messaging.confirms import Confirms
 from trunkline.broker.messaging.refusals import Reason, Refused, not_found, precondition
@@ -27,7 +27,7 @@ from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone, SelectorR
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.codec import encode_confirm, encode_deliveries, encode_return
 from trunkline.protocols.amqp.connection import Connection
-from trunkline.protocols.amqp.consumer import Consumer
+from trunkline.protocols.amqp.consumer import Consumer, StreamConsumer, not_by_streams
 from trunkline.protocols.amqp.errors import NO_ROUTE, NOT_IMPLEMENTED, PRECONDITION_FAILED, FrameError
 from trunkline.protocols.amqp.frames import Ack, Nack, Publish, Reject
 from trunkline.protocols.amqp.leases import ADDRESS as LEASES
@@ -231,6 +231,9 @@ class Channel:
             taken = self._take(event.tag, event.multiple, 120)
         else:
             taken = self._take(event.tag, False, 90)
+        for _, delivery in taken:
+            if isinstance(delivery.consumer, StreamConsumer):
+                raise not_by_streams("basic.nack and basic.reject", delivery.consumer.queue)
         if self.transaction is not None:
             self.transaction.refuse(taken, event.requeue)
         else:
@@ -311,14 +314,20 @@ class Channel:
     # -- consuming -----------------------------------------------------------------------------------------------
 
     def add_consumer(self, consumer: Consumer, selector: Selector | None = None) -> None:
-        try:
-            consumer.queue.cursor.add_consumer(
+        self._added(
+            consumer,
+            lambda: consumer.queue.add_consumer(
                 consumer,
                 no_ack=consumer.no_ack,
                 exclusive=consumer.exclusive,
                 selector=selector,
                 lease_ms=consumer.lease_ms,
-            )
+            ),
+        )
+
+    def _added(self, consumer: Consumer, add: Callable[[], None]) -> None:
+        try:
+            add()
         except SelectorRefused as error:
             raise precondition(str(error)) from None
         except QueueGone:
@@ -330,6 +339,13 @@ class Channel:
         self.consumers[consumer.tag] = consumer
         self.leased = self.leased or consumer.lease_ms is not None
 
+    async def add_reader(self, consumer: StreamConsumer, place: object) -> None:
+        """Add a consumer of a stream, which begins at a place that may have to be looked for."""
+        queue = consumer.queue
+        begin = await queue.place_of(place)
+        if self.open:
+            self._added(consumer, lambda: queue.add_reader(consumer, begin, exclusive=consumer.exclusive))
+
     def cancel_consumer(self, tag: str) -> None:
         """Remove a consumer at its client's wish; what it holds stays with the channel."""
         if tag == self.reply_tag:
@@ -337,7 +353,7 @@ class Channel:
             return
         consumer = self.consumers.pop(tag, None)
         if consumer is not None:
-            consumer.queue.cursor.remove_consumer(consumer)
+            consumer.queue.remove_consumer(consumer)
 
     def consumer_cancelled(self, consumer: Consumer) -> None:
         """The queue is gone. What it delivered may still be acknowledged, without effect."""
@@ -357,8 +373,8 @@ class Channel:
 
     def wake(self) -> None:
         """There may be credit again."""
-        for cursor in {consumer.queue.cursor for consumer in self.consumers.values()}:
-            cursor.wake()
+        for queue in {consumer.queue for consumer in self.consumers.values()}:
+            queue.wake()
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -371,7 +387,7 @@ class Channel:
         if self.reply_tag is not None:
             self.forget_replies()
         for consumer in self.consumers.values():
-            consumer.queue.cursor.remove_consumer(consumer)
+            consumer.queue.remove_consumer(consumer)
         self.consumers.clear()
         deliveries = list(self.unsettled.values())
         if self.leased:

@@ -20,6 +20,7 @@ from trunkline.broker.state.virtual_host import ExchangeInfo
 from trunkline.log.ticket import Recorded
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.channel import PROTOCOL, REPLY_TO, REPLY_TO_PREFIX, Channel, Later
+from trunkline.protocols.amqp.consumer import not_by_streams
 from trunkline.security.rules import Operation
 from trunkline.security.users import Access
 
@@ -284,6 +285,8 @@ def queue_purge(channel: Channel, method: m.QueuePurge) -> Later:
     channel.session.check_access(Access.READ, "queue", queue_named(channel, method.queue))
 
     async def purge(queue: Queue) -> None:
+        if queue.is_stream:
+            raise not_by_streams("queue.purge", queue)
         count = await queue.cursor.purge()
         if not method.nowait:
             channel.session.send_method(channel.number, m.QueuePurgeOk(count))

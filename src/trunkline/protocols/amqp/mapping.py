@@ -100,6 +100,13 @@ class Envelope(BrokerEnvelope):
         encoded = join_table([*fields, (name, encode_field(value))])
         return _replace_table(self.properties, encoded)
 
+    def around_fields(self, without: str) -> tuple[bytes, bytes, bytes]:
+        """The property section in three parts: before the headers table, its fields but one, and behind it."""
+        fields = join_table([field for field in split_table(self.fields) if field[0] != without])
+        replaced = _replace_table(self.properties, b"")
+        before = len(replaced) - len(_behind_table(self.properties)) - 4
+        return replaced[:before], fields, replaced[before + 4 :]
+
     def with_properties(self, **changed: str) -> Envelope:
         """The same with other text in some properties; for the address of a direct reply."""
         decoded = flag.decode_properties(self.properties)
@@ -216,6 +223,17 @@ def why_no_expiration(text: str) -> str:
     if found.end() < len(text):
         return f'{{leftover_string,"{text[found.end() :]}"}}'
     return f"{{{'value_negative' if text.startswith('-') else 'value_too_large'},{text.removeprefix('+')}}}"
+
+
+def _behind_table(properties: bytes) -> bytes:
+    reader = ValueReader(properties)
+    flags = reader.short()
+    for bit in (flag.CONTENT_TYPE, flag.CONTENT_ENCODING):
+        if flags & bit:
+            reader.short_bytes()
+    if flags & flag.HEADERS:
+        reader.long_bytes()
+    return properties[reader.position :]
 
 
 def _replace_table(properties: bytes, fields: bytes) -> bytes:

@@ -20,7 +20,7 @@ from trunkline.cursors.queue import Delivery, Selector, SelectorRefused
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.channel import REPLY_TO, REPLY_TO_PREFIX, Channel, Later
 from trunkline.protocols.amqp.codec import encode_deliveries, encode_get_ok
-from trunkline.protocols.amqp.consumer import Consumer, content_of
+from trunkline.protocols.amqp.consumer import Consumer, StreamConsumer, content_of, not_by_streams
 from trunkline.protocols.amqp.declarations import arguments_of, queue_named, with_queue
 from trunkline.protocols.amqp.errors import NOT_ALLOWED, NOT_IMPLEMENTED, FrameError
 from trunkline.protocols.amqp.mapping import Envelope
@@ -70,6 +70,8 @@ def basic_consume(channel: Channel, method: m.BasicConsume) -> Later:
 
     def consume(queue: Queue) -> Later:
         wish = read_wish(queue.name, queue.vhost, queue.arguments, arguments)
+        if queue.is_stream:
+            return _consume_stream(channel, method, queue, tag, wish)
         if wish.once:
             return _consume_once(channel, method, queue, tag, wish)
         consumer = Consumer(
@@ -89,6 +91,26 @@ def basic_consume(channel: Channel, method: m.BasicConsume) -> Later:
         return None
 
     return with_queue(channel, method.queue, consume)
+
+
+async def _consume_stream(channel: Channel, method: m.BasicConsume, queue: Queue, tag: str, wish: Wish) -> None:
+    if not channel.consumer_prefetch:
+        text = f"consumer prefetch count is not set for 'queue '{queue.name}' in vhost '{queue.vhost}''"
+        raise refusals.precondition(text)
+    if method.no_ack:
+        raise not_by_streams("automatic acknowledgement", queue)
+    consumer = StreamConsumer(
+        channel,
+        queue,
+        tag,
+        exclusive=method.exclusive,
+        prefetch=channel.consumer_prefetch,
+        arguments=arguments_of(method.arguments),
+    )
+    await channel.add_reader(consumer, wish.place)
+    if not method.nowait and channel.open:
+        # Reading is a task of its own, and so deliveries come after this.
+        channel.session.send_method(channel.number, m.BasicConsumeOk(tag))
 
 
 async def _consume_once(channel: Channel, method: m.BasicConsume, queue: Queue, tag: str, wish: Wish) -> None:
@@ -194,6 +216,8 @@ def basic_get(channel: Channel, method: m.BasicGet) -> Later:
         raise refusals.precondition("too many unacknowledged deliveries on this channel")
 
     def get(queue: Queue) -> Later:
+        if queue.is_stream:
+            raise not_by_streams("basic.get", queue)
         found = queue.cursor.acquire(1, consumer=channel, no_ack=method.no_ack)
         if (found or not queue.cursor.ready) and _get_answer(channel, queue, found, method.no_ack):
             return None

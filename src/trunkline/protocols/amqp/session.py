@@ -401,7 +401,7 @@ class Session:
             for consumer in list(channel.consumers.values()):
                 queue = consumer.queue
                 if not self.service.access.allows_vhost(self.principal, queue.vhost, Access.READ, queue.name):
-                    queue.cursor.remove_consumer(consumer)
+                    queue.remove_consumer(consumer)
                     channel.consumer_cancelled(consumer)
 
     def note_transaction(self, more_bytes: int) -> None:

@@ -30,7 +30,15 @@ _PREFIX: Final = "stomp-subscription-"
 _FLAGS: Final = {"true": True, "false": False}
 # As RabbitMQ's plugin reads them; what is not among them is not an argument of a queue.
 _NUMBERS: Final = frozenset(
-    {"x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires", "x-max-priority", "x-delivery-limit"}
+    {
+        "x-max-length",
+        "x-max-length-bytes",
+        "x-message-ttl",
+        "x-expires",
+        "x-max-priority",
+        "x-delivery-limit",
+        "x-stream-max-segment-size-bytes",
+    }
 )
 _TEXTS: Final = frozenset(
     {"x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "x-queue-type", "x-queue-mode",

@@ -15,6 +15,7 @@ from collections import deque
 
 from trunkline.broker.messaging.confirms import Confirms
 from trunkline.broker.messaging.routes import delay, find_route, is_delayed
+from trunkline.broker.messaging.settlements import release
 from trunkline.broker.messaging.transaction import Transaction
 from trunkline.cursors.queue import Delivery
 from trunkline.protocols.stomp import endpoints
@@ -207,23 +208,23 @@ class Sender:
         transaction = self._transaction(name)
         del self._transactions[name]
         letters, _ = transaction.take_letters(connection.now_ms)
+        # From here on they are the transaction's: a connection that goes meanwhile does not give them back.
+        acknowledged, refused = transaction.acknowledged, transaction.refused
+        transaction.clear()
+        held = [delivery for _, delivery in acknowledged if delivery.queue.keep(delivery)]
         try:
-            await connection.service.messaging.publish_atomically(letters)
+            await connection.service.messaging.publish_atomically(letters, held)
         except BaseException:
-            self._subscriptions.put_back(transaction.settled())
-            transaction.clear()
+            release(held)
+            release(entry[1] for entry, _ in refused)
             raise
-        if connection.closed:  # what it settled went back when it was lost; this did not
-            self._subscriptions.release(transaction.settled())
-            transaction.clear()
-            return
-        if transaction.acknowledged or transaction.refused:
-            self._subscriptions.acknowledge(transaction.acknowledged)
-            for (tag, delivery), requeue in transaction.refused:
-                self._subscriptions.refuse([(tag, delivery)], requeue=requeue)
+        finally:
+            self._subscriptions.freed(acknowledged)
+        for entry, requeue in refused:
+            self._subscriptions.refuse([entry], requeue=requeue)
+        if acknowledged or refused:
             connection.flush()
             await connection.service.messaging.settlements_stored()
-        transaction.clear()
 
     def abort(self, name: bytes) -> None:
         transaction = self._transaction(name)

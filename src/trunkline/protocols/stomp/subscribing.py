@@ -12,12 +12,14 @@ Rules kept:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 from trunkline.broker.messaging.queue import Queue
 from trunkline.broker.messaging.queue_arguments import Wish, read_wish
 from trunkline.broker.messaging.refusals import Reason, Refused, not_found
 from trunkline.broker.messaging.settlements import Holder, by_cursor, free, refuse
+from trunkline.broker.messaging.typed_values import LATEST_S
 from trunkline.cursors.queue import Delivery
 from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone
 from trunkline.protocols.stomp import endpoints
@@ -29,6 +31,7 @@ from trunkline.security.users import Access
 
 _MODES: Final = ("auto", "client", "client-individual")
 _MAX_PREFETCH: Final = 65_535
+_MAX_PLACE_DIGITS: Final = 18
 Taken = tuple[int, Delivery]
 
 
@@ -96,7 +99,10 @@ class Subscription(Holder):
         destination = envelope.destination
         if not envelope.addressed:
             destination = envelopes.shown(f"/queue/{self.queue.name}")
-        return destination, delivery[2], envelope.lines, message[0]
+        lines = envelope.lines
+        if self.queue.is_stream:
+            lines = b"x-stream-offset:%d\n" % delivery.offset + lines
+        return destination, delivery[2], lines, message[0]
 
     def _without_undeliverable(self, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Content]]:
         kept: list[Delivery] = []
@@ -154,18 +160,27 @@ class Subscriptions:
         if connection.closed:
             return
         wish = read_wish(queue.name, queue.vhost, queue.arguments, _consumer_arguments(headers))
+        if queue.is_stream and (mode == "auto" or not prefetch):
+            raise invalid_header("a stream needs 'prefetch-count', and 'ack' other than auto")
+        begin = await queue.place_of(wish.place) if queue.is_stream else 0
+        if connection.closed:
+            return
         self._add(
             Subscription(
                 self, connection, tag, named, queue, destination, mode, prefetch, wish.priority, durable=durable
             ),
             wish,
+            begin,
         )
 
-    def _add(self, subscription: Subscription, wish: Wish) -> None:
+    def _add(self, subscription: Subscription, wish: Wish, begin: int = 0) -> None:
         queue = subscription.queue
         self._connection.check_access(Access.READ, "queue", queue.name)
         try:
-            queue.cursor.add_consumer(subscription, no_ack=subscription.no_ack, selector=wish.selector)
+            if queue.is_stream:
+                queue.add_reader(subscription, begin)
+            else:
+                queue.add_consumer(subscription, no_ack=subscription.no_ack, selector=wish.selector)
         except QueueGone:
             raise not_found("queue", queue.name, queue.vhost) from None
         except ConsumerRefused:
@@ -227,7 +242,7 @@ class Subscriptions:
         return self._by_tag.pop(subscription.tag, None) is not None
 
     def _drop(self, subscription: Subscription) -> None:
-        subscription.queue.cursor.remove_consumer(subscription)
+        subscription.queue.remove_consumer(subscription)
         held, subscription.held = subscription.held, {}
         self.release(held.items())
 
@@ -267,6 +282,11 @@ class Subscriptions:
         free(deliveries)
         self._freed(taken)
 
+    def freed(self, taken: list[Taken]) -> None:
+        """These are off the client's hands, whatever became of them."""
+        free(delivery for _, delivery in taken)
+        self._freed(taken)
+
     def _freed(self, taken: list[Taken]) -> None:
         full = self.unsettled >= self._connection.limits.max_unsettled
         self.unsettled -= len(taken)
@@ -295,8 +315,8 @@ class Subscriptions:
 
     def wake(self) -> None:
         """There may be credit again."""
-        for cursor in {subscription.queue.cursor for subscription in self._by_tag.values()}:
-            cursor.wake()
+        for queue in {subscription.queue for subscription in self._by_tag.values()}:
+            queue.wake()
 
     def access_changed(self) -> None:
         """Who may read a queue no more is told so."""
@@ -320,7 +340,17 @@ def _consumer_arguments(headers: dict[str, str]) -> dict[str, object]:
         arguments["x-priority"] = _number(headers, "x-priority")
     if headers.get("selector", "").strip():
         arguments["x-filter"] = headers["selector"]
+    if "x-stream-offset" in headers:
+        arguments["x-stream-offset"] = _place(headers["x-stream-offset"])
     return arguments
+
+
+def _place(text: str) -> object:
+    """As RabbitMQ's plugin writes them: a word, `offset=5` or `timestamp=1700000000`, in seconds."""
+    kind, _, number = text.partition("=")
+    if kind in ("offset", "timestamp") and number.isascii() and number.isdigit() and len(number) <= _MAX_PLACE_DIGITS:
+        return int(number) if kind == "offset" else datetime.fromtimestamp(min(int(number), LATEST_S), UTC)
+    return text
 
 
 def _number(headers: dict[str, str], name: str) -> int:
