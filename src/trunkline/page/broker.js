@@ -36,6 +36,8 @@ export function Connections({ me }) {
   const { value, error, reload } = useAnswer("/api/v1/connections", 3000);
   const columns = [
     { name: "name", title: "Client" }, { name: "protocol", title: "Protocol" }, { name: "user", title: "User" }, { name: "listener", title: "Listener" },
+    { name: "vhost", title: "Virtual host" }, { name: "channels", title: "Channels", number: true },
+    { name: "client_properties", title: "Program", of: (row) => [row.client_properties.connection_name, row.client_properties.product, row.client_properties.version, row.client_properties.client_id].filter(Boolean).join(" ") },
     { name: "connected_ms", title: "Since", of: (row) => moment(row.connected_ms) },
     { title: "", of: (row) => (me.administrator ? html`<${Danger} text="Close" act=${async () => { await ask("DELETE", `/api/v1/connections/${segment(row.id)}`); reload(); }} />` : null) },
   ];
@@ -56,8 +58,8 @@ export function Mqtt({ me }) {
     <h3>Retained messages</h3><div class="tools"><input aria-label="topic filter" value=${wanted} onChange=${(event) => setWanted(event.target.value)} />
       ${retained.value ? html`<span class="quiet">${retained.value.total} messages</span>` : null}</div><${Trouble} error=${retained.error} />
     <div class="card tree"><${Tree} of=${grown(retained.value ? retained.value.messages : [])} /></div>
-    ${me.administrator ? html`<${Fold} title="Publish"><${Form} action="Publish" fields=${[{ name: "topic", title: "Topic" }, { name: "payload", title: "Payload", kind: "area" }]}
-      send=${async (form) => { await ask("POST", "/api/v1/mqtt/publish", { topic: form.topic, payload: form.payload }); retained.reload(); }} /><//>` : null}`;
+    ${me.administrator ? html`<${Fold} title="Forget retained messages"><${Form} action="Forget" danger fields=${[{ name: "filter", title: "Topic filter", hint: "site/a/#" }]}
+      send=${async (form) => { const { cleared } = await ask("DELETE", `/api/v1/mqtt/retained${query({ filter: form.filter })}`); retained.reload(); return `${cleared} messages.`; }} /><//>` : null}`;
 }
 
 function grown(messages) {

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import paho.mqtt.client
+import paho.mqtt.enums
 import paho.mqtt.publish
 import pika
 from confluent_kafka import Consumer, Producer
@@ -198,3 +200,58 @@ def test_the_overview_and_the_audit_trail(api: Api) -> None:
         lambda: any(each["kind"] == "login refused" for each in api.get("/api/v1/audit?count=1000")["events"]),
         what="the refused login in the audit trail",
     )
+
+
+def test_connections_of_every_protocol_are_listed_and_closed(api: Api, managed: ServerProcess, unique: Unique) -> None:
+    name, client_id = unique("worker"), unique("device")
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1", managed.port_of("amqp"), client_properties={"connection_name": name}
+    )
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    queue = unique("q")
+    channel.queue_declare(queue)
+    channel.basic_qos(prefetch_count=7)
+    channel.basic_consume(queue, lambda *_: None, consumer_tag="tag")
+    device = paho.mqtt.client.Client(paho.mqtt.enums.CallbackAPIVersion.VERSION2, client_id)
+    device.connect("127.0.0.1", managed.port_of("mqtt"))
+    device.loop_start()
+    device.subscribe(f"{client_id}/#", 1)
+
+    def mine() -> list[Any]:
+        listed = api.get("/api/v1/connections")
+        return [each for each in listed if each["client_properties"].get("connection_name") == name]
+
+    wait_until(lambda: len(mine()) == 1, what="the connection in the list")
+    (found,) = mine()
+    assert (found["user"], found["vhost"], found["channels"]) == ("guest", "/", 1)
+    (listed,) = [each for each in api.get("/api/channels") if each["connection_details"]["name"] == found["name"]]
+    assert (listed["consumer_count"], listed["prefetch_count"]) == (1, 7)
+    (consumer,) = [each for each in api.get("/api/consumers/%2F") if each["queue"]["name"] == queue]
+    assert (consumer["consumer_tag"], consumer["ack_required"], consumer["prefetch_count"]) == ("tag", True, 7)
+    assert api.get(f"/api/queues/%2F/{queue}")["consumer_details"][0]["consumer_tag"] == "tag"
+    path = f"/api/connections/{part(found['name'])}"
+    assert api.get(path)["name"] == found["name"]
+    sessions = f"/api/v1/mqtt/sessions?name={client_id}"
+    wait_until(lambda: api.get(sessions)["sessions"][0]["subscription_count"] == 1, what="the subscription")
+    (subscription,) = api.get(f"/api/v1/mqtt/sessions/{client_id}")["subscriptions"]
+    assert subscription["filter"] == f"{client_id}/#"
+    assert api.ask("DELETE", path).status == 204
+    wait_until(lambda: mine() == [], what="the end of the connection")
+    device.disconnect()
+    device.loop_stop()
+    assert api.ask("DELETE", "/api/v1/connections/999999999").status == 404
+
+
+def test_retained_messages_are_shown_and_forgotten(api: Api, managed: ServerProcess, unique: Unique) -> None:
+    topic = f"site/{unique('t')}"
+    where = {"hostname": "127.0.0.1", "port": managed.port_of("mqtt")}
+    paho.mqtt.publish.single(topic, b"21.5", qos=1, retain=True, **where)
+    path = f"/api/v1/mqtt/retained?filter={part(topic)}"
+    wait_until(lambda: api.get(path)["total"] == 1, what="the retained message")
+    (message,) = api.get(path)["messages"]
+    assert (message["topic"], message["payload"], message["qos"]) == (topic, "21.5", 1)
+    assert api.ask("DELETE", path).body == {"cleared": 1}
+    assert api.get(path)["total"] == 0
+    assert api.ask("GET", "/api/v1/mqtt/retained?filter=a%23").status == 400
+    assert api.ask("DELETE", "/api/v1/mqtt/retained").status == 400

@@ -31,6 +31,8 @@ VIEWS = {
     "#/groups": "Behind",
     "#/queues": "Unacked",
     "#/exchanges": "amq.topic",
+    "#/mqtt": "Retained messages",
+    "#/connections": "HTTP",
     "#/users": "guest",
     "#/events": "Logins, refusals and changes",
 }

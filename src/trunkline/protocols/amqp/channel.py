@@ -22,6 +22,7 @@ from trunkline.broker.messaging.refusals import Reason, Refused, not_found, prec
 from trunkline.broker.messaging.routes import delay, find_route
 from trunkline.broker.messaging.settlements import by_cursor, free, refuse
 from trunkline.broker.messaging.transaction import Taken, Transaction
+from trunkline.broker.state.arguments import to_json
 from trunkline.cursors.queue import Delivery, QueueCursor, Selector
 from trunkline.cursors.queue.errors import ConsumerRefused, QueueGone, SelectorRefused
 from trunkline.protocols.amqp import methods as m
@@ -310,6 +311,28 @@ class Channel:
         deliveries = list(self.unsettled.values())
         self.unsettled.clear()
         self.settle_refused(deliveries, requeue=True)
+
+    def about(self) -> dict[str, object]:
+        """What there is to say of it, for people."""
+        return {
+            "number": self.number,
+            "confirm": self.confirms is not None,
+            "transactional": self.transaction is not None,
+            "prefetch_count": self.consumer_prefetch,
+            "messages_unacknowledged": len(self.unsettled),
+            "consumers": [
+                {
+                    "consumer_tag": each.tag,
+                    "queue": each.queue.name,
+                    "vhost": each.queue.vhost,
+                    "ack_required": not each.no_ack,
+                    "exclusive": each.exclusive,
+                    "prefetch_count": each.prefetch,
+                    "arguments": to_json(each.arguments),
+                }
+                for each in self.consumers.values()
+            ],
+        }
 
     # -- consuming -----------------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ class Connection(Protocol):
     heartbeat_s: int
     notify_cancel: bool  # the client understands basic.cancel from the server
     notify_blocked: bool  # and connection.blocked
+    client_properties: dict[str, str]  # what it says of itself, for people
     writable: bool  # the client takes what is sent
     writable_exchanges: set[str]  # that this user may publish to, as far as was asked
     now_ms: int

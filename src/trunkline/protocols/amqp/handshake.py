@@ -28,6 +28,7 @@ from trunkline.protocols.amqp.frames import MIN_FRAME_MAX_BYTES, PROTOCOL_HEADER
 from trunkline.version import BEHAVES_LIKE, VERSION
 
 PROTOCOL = "amqp"
+_SHOWN_CHARS = 200
 MECHANISMS = ("PLAIN", "AMQPLAIN")
 EXTERNAL = "EXTERNAL"
 # Clients decide by product and version what methods mean: kombu takes basic.qos for RabbitMQ's only if the product is
@@ -78,6 +79,7 @@ async def log_in(session: Connection, method: m.ConnectionStartOk) -> None:
     understood = capabilities if isinstance(capabilities, dict) else {}
     session.notify_cancel = understood.get("consumer_cancel_notify") is True
     session.notify_blocked = understood.get("connection.blocked") is True
+    session.client_properties = _shown(method.client_properties)
     logins = session.service.logins
     try:
         if method.mechanism == EXTERNAL and session.certificate:
@@ -114,6 +116,15 @@ def offer(session: Connection) -> None:
     """Tell what the two sides may agree on."""
     limits = session.limits
     session.send_method(0, m.ConnectionTune(limits.channel_max, limits.frame_max_bytes, limits.heartbeat_s))
+
+
+def _shown(properties: dict[str, FieldValue]) -> dict[str, str]:
+    """Of what a client says of itself, that which people look at; no more than so much is kept of it."""
+    return {
+        name: value[:_SHOWN_CHARS]
+        for name in ("connection_name", "product", "version", "platform")
+        if isinstance(value := properties.get(name), str)
+    }
 
 
 def read_credentials(mechanism: str, response: bytes) -> Credentials:

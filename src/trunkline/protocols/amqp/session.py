@@ -88,6 +88,7 @@ class Session:
         self.channel_max = service.limits.channel_max
         self.notify_cancel = False  # the client understands basic.cancel from the server
         self.notify_blocked = False  # and connection.blocked
+        self.client_properties: dict[str, str] = {}  # what it says of itself, for people
         self.channels: dict[int, Channel] = {}
         self.writable_exchanges: set[str] = set()  # that this user may publish to, as far as was asked
         self.acknowledgements = Acknowledgements(service.turn.collect)
@@ -336,6 +337,8 @@ class Session:
             "channel_max": self.channel_max,
             "frame_max": self.frame_max_bytes,
             "heartbeat_s": self.heartbeat_s,
+            "client_properties": self.client_properties,
+            "channel_details": [channel.about() for channel in channels],
         }
         return About("AMQP 0-9-1", self.principal, details)
 

@@ -173,6 +173,103 @@ def properties_key(routing_key: str, arguments: object) -> str:
     return f"{'' if not routing_key else name}~{digest}"
 
 
+# -- connections ---------------------------------------------------------------------------------------------------------
+
+
+def connection_document(listed: Json) -> Json:
+    """A connection of any protocol, as administration lists it, in RabbitMQ's words."""
+    details = listed["details"] if isinstance(listed["details"], dict) else {}
+    own = details.get("client_properties")
+    properties: Json = {"capabilities": {}, **(own if isinstance(own, dict) else {})}
+    if "client_id" in details:
+        properties["client_id"] = details["client_id"]
+    host, port = listed["peer_host"], listed["peer_port"]
+    channels = details.get("channel_details")
+    return {
+        "id": listed["id"],
+        "name": f"{host}:{port} -> {listed['listener']}",
+        "node": NODE_NAME,
+        "protocol": listed["protocol"],
+        "listener": listed["listener"],
+        "user": listed["user"] or "",
+        "user_who_performed_action": listed["user"] or "",
+        "vhost": str(details.get("virtual_host", "/")),
+        "state": "running",
+        "type": "network",
+        "connected_at": listed["connected_at_ms"],
+        "connected_ms": listed["connected_at_ms"],
+        "host": "",
+        "port": 0,
+        "peer_host": host,
+        "peer_port": port,
+        "ssl": str(listed["listener"]).endswith(("s", "-tls")) and listed["listener"] not in ("mqtt-ws", "stomp-ws"),
+        "channels": details.get("channels", 0),
+        "channel_max": details.get("channel_max", 0),
+        "frame_max": details.get("frame_max", 0),
+        "timeout": details.get("heartbeat_s", 0),
+        "auth_mechanism": "",
+        "client_properties": properties,
+        "channel_details": channels if isinstance(channels, list) else [],
+    }
+
+
+def _connection_details(connection: Json) -> Json:
+    return {name: connection[name] for name in ("name", "peer_host", "peer_port")}
+
+
+def channel_documents(connection: Json) -> list[Json]:
+    channels = connection["channel_details"]
+    return [
+        {
+            "number": each["number"],
+            "name": f"{connection['name']} ({each['number']})",
+            "connection_details": _connection_details(connection),
+            "node": NODE_NAME,
+            "vhost": connection["vhost"],
+            "user": connection["user"],
+            "state": "running",
+            "confirm": each["confirm"],
+            "transactional": each["transactional"],
+            "consumer_count": len(each["consumers"]),
+            "prefetch_count": each["prefetch_count"],
+            "global_prefetch_count": 0,
+            "messages_unacknowledged": each["messages_unacknowledged"],
+            "messages_unconfirmed": 0,
+            "messages_uncommitted": 0,
+            "acks_uncommitted": 0,
+        }
+        for each in (channels if isinstance(channels, list) else [])
+    ]
+
+
+def consumer_documents(connection: Json) -> list[Json]:
+    channels = connection["channel_details"]
+    return [
+        {
+            "consumer_tag": consumer["consumer_tag"],
+            "active": True,
+            "activity_status": "up",
+            "ack_required": consumer["ack_required"],
+            "exclusive": consumer["exclusive"],
+            "prefetch_count": consumer["prefetch_count"],
+            "arguments": consumer["arguments"],
+            "consumer_timeout": 0,
+            "queue": {"name": consumer["queue"], "vhost": consumer["vhost"]},
+            "channel_details": {
+                "number": channel["number"],
+                "name": f"{connection['name']} ({channel['number']})",
+                "connection_name": connection["name"],
+                "node": NODE_NAME,
+                "user": connection["user"],
+                "peer_host": connection["peer_host"],
+                "peer_port": connection["peer_port"],
+            },
+        }
+        for channel in (channels if isinstance(channels, list) else [])
+        for consumer in channel["consumers"]
+    ]
+
+
 # -- the node and the whole ----------------------------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ from trunkline.protocols.management.codec import (
     parameters_of,
     text_of,
 )
-from trunkline.protocols.management.documents import overview_document
+from trunkline.protocols.management.documents import connection_document, overview_document
 from trunkline.protocols.management.openapi import document as openapi_document
 from trunkline.protocols.management.service import Service
 from trunkline.version import VERSION
@@ -69,6 +69,13 @@ class OwnApi:
             ("GET", "queues/{vhost}/{queue}/delayed", self.delayed),
             ("DELETE", "queues/{vhost}/{queue}/delayed/{id}", self.cancel),
             ("POST", "queues/{vhost}/{queue}/move", self.move),
+            ("GET", "connections", self.connections),
+            ("DELETE", "connections/{id}", self.close_connection),
+            ("GET", "mqtt/sessions", self.sessions),
+            ("GET", "mqtt/sessions/{client}", self.session),
+            ("DELETE", "mqtt/sessions/{client}", self.end_session),
+            ("GET", "mqtt/retained", self.retained),
+            ("DELETE", "mqtt/retained", self.clear_retained),
             ("GET", "audit", self.audit),
             ("GET", "settings", self.settings),
         )
@@ -351,6 +358,47 @@ class OwnApi:
         count = number_of(body.get("count"), "count", 1_000_000)
         moved = await self._service.administration.move(vhost, queue, text_of(body, "target"), count)
         return json_response({"moved": moved})
+
+    # -- connections, and MQTT -----------------------------------------------------------------------------------------
+
+    async def connections(self, request: Request) -> Response:
+        self._service.check_looker(request)
+        found = [connection_document(each) for each in self._service.administration.connections.listed()]
+        return Listing.asked(request).respond(found, lambda each: str(each["name"]), lambda each: each)
+
+    async def close_connection(self, request: Request) -> Response:
+        self._service.check_administrator(request)
+        number = number_of(request.parameters["id"], "id")
+        self._service.administration.connections.close(number, "Closed via management")
+        return no_content()
+
+    async def sessions(self, request: Request) -> Response:
+        self._service.check_looker(request)
+        return json_response(self._service.administration.sessions.listed(parameters_of(request).get("name", "")))
+
+    async def session(self, request: Request) -> Response:
+        self._service.check_looker(request)
+        return json_response(self._service.administration.sessions.one(request.parameters["client"]))
+
+    async def end_session(self, request: Request) -> Response:
+        self._service.check_administrator(request)
+        self._service.administration.sessions.end(request.parameters["client"])
+        return no_content()
+
+    async def retained(self, request: Request) -> Response:
+        """Who looks at retained messages sees some of their contents: that is for administrators and `monitoring`."""
+        principal = self._service.check_looker(request)
+        if "monitoring" not in principal.tags:
+            self._service.check_administrator(request)
+        wanted = parameters_of(request).get("filter", "#")
+        return json_response(self._service.administration.sessions.retained(wanted))
+
+    async def clear_retained(self, request: Request) -> Response:
+        self._service.check_administrator(request)
+        wanted = parameters_of(request).get("filter")
+        if not wanted:
+            raise HttpError(400, "say which: filter")
+        return json_response({"cleared": self._service.administration.sessions.clear_retained(wanted)})
 
 
 def _partition(given: dict[str, str]) -> int:

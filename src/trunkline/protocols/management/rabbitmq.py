@@ -32,6 +32,9 @@ from trunkline.protocols.management.codec import (
 )
 from trunkline.protocols.management.documents import (
     all_bindings,
+    channel_documents,
+    connection_document,
+    consumer_documents,
     exchange_document,
     listener_documents,
     memory_document,
@@ -55,6 +58,7 @@ _EMPTY_OF_VHOST: Final = (
 _NONE_SUCH: Final = ("policies/{vhost}/{name}", "operator-policies/{vhost}/{name}", "parameters/{component}/{vhost}/{name}",
                      "global-parameters/{name}")  # fmt: skip
 _MAX_DELETED_USERS: Final = 1_000
+_MAX_REASON_CHARS: Final = 200
 _ALIVENESS_QUEUE: Final = "aliveness-test"
 
 Answer = Callable[[Request], Awaitable[Response]]
@@ -112,6 +116,18 @@ def add_routes(router: Router, service: Service) -> None:
         ("GET", "permissions/{vhost}/{user}", api.permission),
         ("PUT", "permissions/{vhost}/{user}", api.put_permission),
         ("GET", "listeners", api.listeners),
+        ("GET", "connections", api.connections),
+        ("GET", "connections/username/{user}", api.connections_of_user),
+        ("DELETE", "connections/username/{user}", api.close_connections_of_user),
+        ("GET", "connections/{name}", api.connection),
+        ("DELETE", "connections/{name}", api.close_connection),
+        ("GET", "connections/{name}/channels", api.channels_of_connection),
+        ("GET", "vhosts/{vhost}/connections", api.connections_of_vhost),
+        ("GET", "channels", api.channels),
+        ("GET", "channels/{name}", api.channel),
+        ("GET", "vhosts/{vhost}/channels", api.channels),
+        ("GET", "consumers", api.consumers),
+        ("GET", "consumers/{vhost}", api.consumers),
     ):
         router.add(method, f"/api/{path}", handler)
     for path in (*_EMPTY, *_EMPTY_OF_VHOST):
@@ -294,7 +310,12 @@ class _Api:
 
     async def queue(self, request: Request) -> Response:
         queue = self._queue(request)
-        consumers: list[Json] = []
+        consumers = [
+            consumer
+            for connection in map(connection_document, self._administration.connections.listed())
+            for consumer in consumer_documents(connection)
+            if consumer["queue"] == {"name": queue.name, "vhost": queue.vhost}
+        ]
         return json_response(
             {
                 **queue_document(self._service, queue),
@@ -535,6 +556,83 @@ class _Api:
             raise HttpError(400, "bindings of the default exchange cannot be changed")
         self._service.check_access(request, vhost, Access.WRITE, asked["destination"], kind)
         self._service.check_access(request, vhost, Access.READ, source, "exchange")
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def _connections(self, request: Request) -> list[Json]:
+        """Those of users that may be seen: an administrator sees all, others their own."""
+        principal = self._service.check_looker(request)
+        found = map(connection_document, self._administration.connections.listed())
+        everybody = self._service.broker.access.may_manage(principal, change=True) or "monitoring" in principal.tags
+        return [each for each in found if everybody or each["user"] == principal.name]
+
+    def _respond_connections(self, request: Request, found: list[Json]) -> Response:
+        return Listing.asked(request).respond(found, lambda each: str(each["name"]), lambda each: each)
+
+    async def connections(self, request: Request) -> Response:
+        return self._respond_connections(request, self._connections(request))
+
+    async def connections_of_vhost(self, request: Request) -> Response:
+        vhost = self._service.check_vhost(request).name
+        return self._respond_connections(
+            request, [each for each in self._connections(request) if each["vhost"] == vhost]
+        )
+
+    async def connections_of_user(self, request: Request) -> Response:
+        user = request.parameters["user"]
+        return self._respond_connections(request, [each for each in self._connections(request) if each["user"] == user])
+
+    def _one(self, found: list[Json], name: str) -> Json:
+        for each in found:
+            if each["name"] == name:
+                return each
+        raise HttpError(404, "Not Found")
+
+    async def connection(self, request: Request) -> Response:
+        return json_response(self._one(self._connections(request), request.parameters["name"]))
+
+    def _close(self, request: Request, connection: Json) -> None:
+        reason = request.headers.get("x-reason", "Closed via management")[:_MAX_REASON_CHARS]
+        self._administration.connections.close(int(str(connection["id"])), reason)
+
+    async def close_connection(self, request: Request) -> Response:
+        self._close(request, self._one(self._connections(request), request.parameters["name"]))
+        return no_content()
+
+    async def close_connections_of_user(self, request: Request) -> Response:
+        self._service.check_administrator(request)
+        for each in self._connections(request):
+            if each["user"] == request.parameters["user"]:
+                self._close(request, each)
+        return no_content()
+
+    def _channels(self, request: Request) -> list[Json]:
+        wanted = request.parameters.get("vhost")
+        return [
+            channel
+            for connection in self._connections(request)
+            if wanted in (None, connection["vhost"])
+            for channel in channel_documents(connection)
+        ]
+
+    async def channels(self, request: Request) -> Response:
+        return self._respond_connections(request, self._channels(request))
+
+    async def channel(self, request: Request) -> Response:
+        return json_response(self._one(self._channels(request), request.parameters["name"]))
+
+    async def channels_of_connection(self, request: Request) -> Response:
+        connection = self._one(self._connections(request), request.parameters["name"])
+        return json_response(channel_documents(connection))
+
+    async def consumers(self, request: Request) -> Response:
+        found = [
+            consumer
+            for connection in self._connections(request)
+            for consumer in consumer_documents(connection)
+            if request.parameters.get("vhost") in (None, connection["vhost"])
+        ]
+        return json_response(found)
 
     # -- users and permissions -----------------------------------------------------------------------------------------
 

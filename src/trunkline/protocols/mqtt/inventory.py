@@ -16,6 +16,9 @@ MAX_LISTED = 10_000  # subscriptions of one session
 Json = dict[str, object]
 
 
+_SHOWN_BYTES = 200  # of a retained message
+
+
 class Inventory:
     """Keeps the promises of the administration's `SessionKeeper`."""
 
@@ -80,6 +83,7 @@ class Inventory:
         return {
             "topic": topic,
             "bytes": len(message.payload),
+            "payload": bytes(message.payload[:_SHOWN_BYTES]).decode("utf-8", "replace"),
             "qos": traits.qos,
             "publisher": traits.publisher,
             "timestamp_ms": message.timestamp_ms,
