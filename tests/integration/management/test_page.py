@@ -32,7 +32,7 @@ VIEWS = {
     "#/queues": "Unacked",
     "#/exchanges": "amq.topic",
     "#/mqtt": "Retained messages",
-    "#/connections": "HTTP",
+    "#/connections": "Listener",
     "#/users": "guest",
     "#/events": "Logins, refusals and changes",
 }
