@@ -69,6 +69,7 @@ DOORS = frozenset(
         "administration.messages",
         "administration.node",
         "administration.rates",
+        "administration.rules",
         "complaints",
         "core",  # the façade
         "guard",

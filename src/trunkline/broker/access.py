@@ -33,7 +33,7 @@ from trunkline.clock import Clock
 from trunkline.log.errors import LogError
 from trunkline.log.names import READABLE_TOPICS, RESERVED_TOPICS
 from trunkline.log.store import LogStore
-from trunkline.security.filters import covers, overlap
+from trunkline.security.filters import covers, matches, overlap
 from trunkline.security.principal import ANONYMOUS_NAME, Principal
 from trunkline.security.rules import CLUSTER_NAME, USER_PREFIX, Kind, Operation, Say, Verdict
 from trunkline.security.users import Access, Accounts
@@ -500,6 +500,15 @@ class AccessControl:
             if any(overlap(each.split("/"), levels) for each in held.filters)
             and not any(covers(each.split("/"), levels) for each in held.but)
         ]
+
+    def log_topic_of(self, topic: str) -> str | None:
+        """Where publications of an MQTT topic are stored; None if they are not."""
+        levels = topic.split("/")
+        for name, held in self._mqtt_topics.items():
+            stored = any(matches(each.split("/"), levels) for each in held.filters)
+            if stored and not any(matches(each.split("/"), levels) for each in held.but):
+                return name
+        return None
 
     def may_bind_mqtt(self, principal: Principal, key: str) -> bool:
         """Whether a queue of this user may be bound by this key to the exchange where MQTT topics are routing keys."""

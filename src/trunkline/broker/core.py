@@ -167,7 +167,7 @@ class BrokerCore:
         from trunkline.broker.shared.shared_state import SharedState
 
         self.messaging = Messaging(self.store, self.clock, self.turn, self.groups)
-        self.administration = Administration(self.messaging, self.users, self.access, self.connections)
+        self.administration = Administration(self.messaging, self.users, self.access, self.audit, self.connections)
         self.shared = SharedState(self.store, self.clock)
         self.access.use_queues(self.messaging.queues)
         self._has_messaging = True

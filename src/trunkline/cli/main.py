@@ -34,6 +34,8 @@ _COMMANDS = {
     ),
     "user": _Entry("trunkline.cli.user", "user", "Add, list and delete users, and set their passwords."),
     "tls": _Entry("trunkline.cli.tls", "tls", "Make certificates for TLS."),
+    "acl": _Entry("trunkline.cli.acl", "acl", "Add, list, remove and try out rules: who may do what."),
+    "audit": _Entry("trunkline.cli.audit", "audit", "Show logins, refusals and administrative changes."),
     "mqtt": _Entry("trunkline.cli.mqtt", "mqtt", "Subscribe to MQTT topics and publish to them."),
     "session": _Entry("trunkline.cli.session", "session", "List, show and end MQTT sessions."),
     "retained": _Entry("trunkline.cli.retained", "retained", "List and clear retained MQTT messages."),

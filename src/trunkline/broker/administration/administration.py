@@ -5,7 +5,7 @@ and answers, and decide nothing. What is listed comes as JSON objects, with Rabb
 
 Connections of every protocol are in `connections`, sessions and retained messages in `sessions`.
 
-Who may: the tag `administrator` for everything, `management` for what only looks (`check_may`).
+Who may: the tag `administrator` for everything, `monitoring`, `management` and `policymaker` for what only looks (`check_may`).
 
 Bounded: a list has `MAX_LISTED` entries; a peek, or a list of delayed messages, `MAX_PEEKED` messages and
 `MAX_PEEKED_BODY_BYTES` of each; a move `MAX_MOVED` messages, in steps of `_MOVE_STEP`.
@@ -28,7 +28,9 @@ from trunkline.broker.administration.definitions import (
     export_definitions,
     import_definitions,
 )
+from trunkline.broker.administration.rules import RuleAdministration
 from trunkline.broker.administration.sessions import Sessions
+from trunkline.broker.audit import Audit
 from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.envelope import MESSAGE_ID_HEADER
 from trunkline.broker.messaging.messaging import Messaging
@@ -44,7 +46,7 @@ from trunkline.log.errors import LogError
 from trunkline.log.records import decode_headers
 from trunkline.log.store import Durability
 from trunkline.security.principal import Principal
-from trunkline.security.users import ADMINISTRATOR, InvalidAccount, Permission, User
+from trunkline.security.users import ADMINISTRATOR, Access, InvalidAccount, Permission, User
 
 MAX_LISTED: Final = 100_000
 MAX_PEEKED: Final = 1_000
@@ -56,27 +58,41 @@ _MOVE_STEP_BYTES: Final = 4 << 20
 
 class Administration:
     def __init__(
-        self, messaging: Messaging, users: AccountRecords, access: AccessControl, connections: Connections
+        self,
+        messaging: Messaging,
+        users: AccountRecords,
+        access: AccessControl,
+        audit: Audit,
+        connections: Connections,
     ) -> None:
         self.connections = connections
         self.sessions = Sessions()
+        self.rules = RuleAdministration(access, audit)
         self._access = access
         self._messaging = messaging
         self._users = users
         self._topology = messaging.topology
         self._queues = messaging.queues
 
-    def may(self, principal: Principal, *, change: bool) -> bool:
-        """Whether somebody may look at everything, or also change it: by the tags that its account has now, if it has one."""
+    def may(self, principal: Principal, *, change: bool, vhost: str | None = None) -> bool:
+        """Whether somebody may look at everything (in a virtual host), or also change it.
+
+        By the tags that its account has now, if it has one.
+        """
         account = self._users.accounts.users.get(principal.name)
         if account is not None and account.tags != principal.tags:
             principal = replace(principal, tags=account.tags)
-        return self._access.may_manage(principal, change=change)
+        return self._access.may_manage(principal, change=change, vhost=vhost)
 
-    def check_may(self, principal: Principal, *, change: bool) -> None:
-        if not self.may(principal, change=change):
+    def check_may(self, principal: Principal, *, change: bool, vhost: str | None = None) -> None:
+        if not self.may(principal, change=change, vhost=vhost):
             text = f"user '{principal.name}' may not do this: it needs the tag '{ADMINISTRATOR}'"
             raise refusals.access_refused(text)
+
+    def check_readable(self, principal: Principal, vhost: str, queue: str, protocol: str) -> None:
+        """AccessDenied unless somebody may see the messages of a queue: who could consume them, and administrators."""
+        if not self.may(principal, change=True):
+            self._access.check_vhost(principal, vhost, Access.READ, queue, protocol=protocol)
 
     # -- queues --------------------------------------------------------------------------------------------------
 
@@ -208,10 +224,10 @@ class Administration:
     # -- definitions -----------------------------------------------------------------------------------------------
 
     def export_definitions(self) -> Json:
-        return export_definitions(self._messaging, self._users.accounts)
+        return export_definitions(self._messaging, self._users.accounts, self._access.book)
 
     async def import_definitions(self, document: Json) -> Json:
-        return await import_definitions(self._messaging, self._users, document)
+        return await import_definitions(self._messaging, self._users, self._access.book, document)
 
 
 def _queue_document(queue: Queue) -> Json:

@@ -1,9 +1,9 @@
 """Definitions: everything declared, as one JSON document in the form that RabbitMQ exports and imports.
 
-Exported are users, virtual hosts, permissions, durable exchanges, durable queues and the bindings between them. What is kept
+Exported are users, virtual hosts, permissions, topic permissions, durable exchanges, durable queues and the bindings between them. What is kept
 of a password is exported, too: RabbitMQ's hash if it came from there and its user has not logged in since, else SCRAM keys
 in a field that RabbitMQ passes over; there, such a user has no password until it is given one. Imported is the same, also from RabbitMQ; what exists already must agree, and stays. What the
-document has beside that (policies, parameters, topic permissions) is counted and left out: the answer names it.
+document has beside that (policies, parameters) is counted and left out: the answer names it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from trunkline.broker.messaging.queue_arguments import read_settings
 from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.accounts import AccountRecords
 from trunkline.broker.state.arguments import from_json, to_json
+from trunkline.broker.state.rule_book import RuleBook
 from trunkline.broker.state.topology import settled
 from trunkline.broker.state.virtual_host import PREDECLARED, ExchangeInfo, VirtualHost
 from trunkline.security.scram import InvalidKeys, ScramKeys, from_document
+from trunkline.security.topic_permissions import TopicPermission
 from trunkline.security.users import SHA256, Accounts, InvalidAccount, Permission, User
 from trunkline.version import BEHAVES_LIKE, VERSION
 
 Json = dict[str, object]
-_LEFT_OUT = ("policies", "operator_policies", "parameters", "global_parameters", "topic_permissions")
+_LEFT_OUT = ("policies", "operator_policies", "parameters", "global_parameters")
 
 
-def export_definitions(messaging: Messaging, accounts: Accounts) -> Json:
+def export_definitions(messaging: Messaging, accounts: Accounts, book: RuleBook) -> Json:
     topology = messaging.topology
     exchanges: list[Json] = []
     queues: list[Json] = []
@@ -79,7 +81,10 @@ def export_definitions(messaging: Messaging, accounts: Accounts) -> Json:
             {"user": user, "vhost": vhost, "configure": p.configure, "write": p.write, "read": p.read}
             for (user, vhost), p in accounts.permissions.items()
         ],
-        "topic_permissions": [],
+        "topic_permissions": [
+            {"user": user, "vhost": vhost, "exchange": exchange, "write": found.write, "read": found.read}
+            for (user, vhost, exchange), found in book.topic_permissions.by_place.items()
+        ],
         "parameters": [],
         "global_parameters": [],
         "policies": [],
@@ -115,7 +120,7 @@ def binding_documents(vhost: VirtualHost) -> list[Json]:
     ]
 
 
-async def import_definitions(messaging: Messaging, users: AccountRecords, document: Json) -> Json:
+async def import_definitions(messaging: Messaging, users: AccountRecords, book: RuleBook, document: Json) -> Json:
     """Refused at the first part that cannot be had; what came before it stays. Returns how many of what were read."""
     topology = messaging.topology
     try:
@@ -127,6 +132,10 @@ async def import_definitions(messaging: Messaging, users: AccountRecords, docume
             permission = Permission(_text(entry, "configure"), _text(entry, "write"), _text(entry, "read"))
             _vhost(messaging, entry)
             await settled(users.put_permission(_text(entry, "user"), _text(entry, "vhost"), permission))
+        for entry in _entries(document, "topic_permissions"):
+            place = (_text(entry, "user"), _vhost(messaging, entry).name, _text(entry, "exchange"))
+            found = TopicPermission(_text(entry, "write"), _text(entry, "read"))
+            await settled(book.put_topic_permission(*place, found))
     except InvalidAccount as error:
         raise Refused(Reason.PRECONDITION_FAILED, str(error)) from None
     for entry in _entries(document, "exchanges"):
@@ -153,7 +162,7 @@ async def import_definitions(messaging: Messaging, users: AccountRecords, docume
                 to_exchange=entry.get("destination_type") == "exchange",
             )
         )
-    parts = ("users", "vhosts", "permissions", "exchanges", "queues", "bindings")
+    parts = ("users", "vhosts", "permissions", "topic_permissions", "exchanges", "queues", "bindings")
     imported = {part: len(_entries(document, part)) for part in parts}
     left_out = {part: len(_entries(document, part)) for part in _LEFT_OUT if document.get(part)}
     return {"imported": imported, "left_out": left_out}
