@@ -41,6 +41,7 @@ QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+ACLS = "org.apache.kafka.tools.AclCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
@@ -226,3 +227,24 @@ def test_kafka_share_groups_lists_describes_moves_and_deletes(broker: RunningBro
     assert topic in tool(broker, SHARE_GROUPS, "--delete-offsets", "--group", group, "--topic", topic)
     assert "successful" in tool(broker, SHARE_GROUPS, "--delete", "--group", group)
     assert group not in tool(broker, SHARE_GROUPS, "--list").split()
+
+
+@pytest.mark.ours_only("the Apache Kafka of these tests has no authorizer")
+def test_kafka_acls_adds_lists_and_removes(broker: RunningBroker, unique: Unique) -> None:
+    topic, group = unique("tool"), unique("group")
+    added = tool(
+        broker, ACLS, "--add", "--allow-principal", "User:bob", "--consumer", "--topic", topic, "--group", group
+    )
+    assert f"name={topic}" in added
+    tool(
+        broker, ACLS, "--add", "--deny-principal", "User:eve", "--deny-host", "10.0.0.1", "--operation", "Write",
+        "--topic", topic, "--resource-pattern-type", "prefixed",
+    )  # fmt: skip
+    listed = tool(broker, ACLS, "--list", "--topic", topic, "--resource-pattern-type", "match")
+    assert "principal=User:bob, host=*, operation=READ, permissionType=ALLOW" in listed
+    assert "principal=User:eve, host=10.0.0.1, operation=WRITE, permissionType=DENY" in listed
+    assert "patternType=PREFIXED" in listed
+    assert "User:bob" in tool(broker, ACLS, "--list", "--principal", "User:bob")
+    for place in (("--topic", topic, "--resource-pattern-type", "match"), ("--group", group)):
+        tool(broker, ACLS, "--remove", "--force", *place)
+        assert "principal=" not in tool(broker, ACLS, "--list", *place)
