@@ -22,6 +22,7 @@ __all__ = [
     "Handle",
     "LeaseLost",
     "Message",
+    "MessageId",
     "NoRoute",
     "Queue",
     "QueueFull",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     )
     from trunkline.api.faces import Connection, Handle, Message, Queue, Record, Stream, Transaction, connect
     from trunkline.api.filters import Channel, Content, Topic, Type
+    from trunkline.api.message import MessageId
     from trunkline.api.retry import Retry
     from trunkline.app import Broker, run
 
@@ -69,6 +71,7 @@ _HOMES = {
         "Connection", "Handle", "Message", "Queue", "Record", "Stream", "Transaction", "connect",
     ),
     "trunkline.api.filters": ("Channel", "Content", "Topic", "Type"),
+    "trunkline.api.message": ("MessageId",),
     "trunkline.api.retry": ("Retry",),
 }  # fmt: skip
 

@@ -345,6 +345,10 @@ class Connection:
         """For the parts of the API."""
         return self._portal
 
+    def manage(self, do: str, timeout: float | None = None, **arguments: object) -> Any:
+        """Ask the broker's management; Refused with its reason."""
+        return self._portal.call(self.core.manage(do, timeout, **arguments))
+
     def close(self) -> None:
         """Stop what runs, and go."""
         try:

@@ -69,7 +69,9 @@ class Handle:
 
     def _ran(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        if not self._running:
+        if self._line and not self.stopped:
+            self._run()  # what arrived between the task's last look and its end
+        elif not self._running:
             self._idle.set()
         if not task.cancelled() and task.exception() is not None:
             logger.error("a message could not be handled", exc_info=task.exception())

@@ -11,9 +11,10 @@ import click
 from rich.console import Console
 
 from trunkline import CODECS_COMPILED
-from trunkline.bench import amqp_contest, mqtt_contest, report
+from trunkline.bench import amqp_contest, api_contest, mqtt_contest, report
 from trunkline.bench.amqp_contest import AmqpContest, AmqpScale
 from trunkline.bench.apache_kafka import KafkaUnavailable, fetch_jars
+from trunkline.bench.api_contest import ApiContest, ApiScale
 from trunkline.bench.comparison import CaseT, Comparison, Contest
 from trunkline.bench.kafka_contest import FULL, QUICK, KafkaContest, Scale
 from trunkline.bench.librdkafka import LoadError
@@ -27,7 +28,7 @@ from trunkline.bench.spark_cli import spark
 MAX_REPETITIONS = 100
 
 T = TypeVar("T")
-ScaleT = TypeVar("ScaleT", Scale, AmqpScale, MqttScale)
+ScaleT = TypeVar("ScaleT", Scale, AmqpScale, MqttScale, ApiScale)
 
 
 @click.group()
@@ -63,7 +64,7 @@ def _wishing(peer: str, address_option: str = "--address") -> Callable[[Callable
         @click.option(
             "--reps",
             type=click.IntRange(1, MAX_REPETITIONS),
-            help="Repetitions; the median is reported.  [default: 1 with --quick, else 11 for kafka, 3 for amqp and mqtt]",
+            help="Repetitions; the median is reported.  [default: 1 with --quick, else 11 for kafka, 3 for the others]",
         )
         @click.option(
             address_option, "address", metavar="HOST:PORT", help="Measure the broker running there, start none."
@@ -128,6 +129,18 @@ def mqtt(wish: Wish) -> None:
     """
     scale = _scaled(mqtt_contest.FULL, mqtt_contest.QUICK, wish)
     _compare(MqttContest(scale, cases=mqtt_contest.cases_for(is_ours=wish.address is None)), wish)
+
+
+@bench.command()
+@_wishing("aio-pika and FastStream on RabbitMQ, from the system's packages, started")
+def api(wish: Wish) -> None:
+    """Messages per second of the Python API: put and get, publish and subscribe, request and reply.
+
+    \b
+    trunkline bench api --peer --quick
+    trunkline bench api --peer --case 'put-*'
+    """
+    _compare(ApiContest(_scaled(api_contest.FULL, api_contest.QUICK, wish)), wish)
 
 
 def _scaled(full: ScaleT, quick: ScaleT, wish: Wish) -> ScaleT:
