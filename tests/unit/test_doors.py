@@ -21,7 +21,7 @@ SEGMENT_FILES = "trunkline.log.embedded.segment_files"
 # Who may name a store: the program that makes one, and the commands that look into its directory.
 NAMING_A_STORE = {"app.py", "cli/log.py"}
 # Where places in the log are worked with, and are told by tickets.
-PLACES = ("broker", "cursors")
+PLACES = ("broker", "cursors", "protocols")
 
 
 @cache
