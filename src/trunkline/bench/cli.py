@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from trunkline import CODECS_COMPILED
-from trunkline.bench import amqp_contest, api_contest, mqtt_contest, report
+from trunkline.bench import amqp_contest, api_contest, mqtt_contest, report, share_contest
 from trunkline.bench.amqp_contest import AmqpContest, AmqpScale
 from trunkline.bench.apache_kafka import KafkaUnavailable, fetch_jars
 from trunkline.bench.api_contest import ApiContest, ApiScale
@@ -23,12 +23,13 @@ from trunkline.bench.mqtt_contest import MqttContest, MqttScale
 from trunkline.bench.probe import ProbeError
 from trunkline.bench.progress import progress_bar
 from trunkline.bench.rabbitmq import RabbitMQUnavailable
+from trunkline.bench.share_contest import ShareContest, ShareScale
 from trunkline.bench.spark_cli import spark
 
 MAX_REPETITIONS = 100
 
 T = TypeVar("T")
-ScaleT = TypeVar("ScaleT", Scale, AmqpScale, MqttScale, ApiScale)
+ScaleT = TypeVar("ScaleT", Scale, AmqpScale, MqttScale, ApiScale, ShareScale)
 
 
 @click.group()
@@ -141,6 +142,21 @@ def api(wish: Wish) -> None:
     trunkline bench api --peer --case 'put-*'
     """
     _compare(ApiContest(_scaled(api_contest.FULL, api_contest.QUICK, wish)), wish)
+
+
+@bench.command()
+@_wishing("Apache Kafka, fetched from Maven Central and started", "--bootstrap")
+def share(wish: Wish) -> None:
+    """How fast share groups work off topics.
+
+    \b
+    trunkline bench share --peer --quick
+    trunkline bench share --peer --case 'commit/*'
+    trunkline bench share --bootstrap 127.0.0.1:9092 --json
+    """
+    if wish.peer:
+        _or_say(fetch_jars)
+    _compare(ShareContest(_scaled(share_contest.FULL, share_contest.QUICK, wish)), wish)
 
 
 def _scaled(full: ScaleT, quick: ScaleT, wish: Wish) -> ScaleT:

@@ -78,7 +78,7 @@ def run(job: Job) -> list[float]:
     if job.kind == "consume":
         return [_consume(job)]
     if job.kind == "prefill":
-        _create_topic(job)
+        create_topic(job)
         return [_produce(job)]
     with _temporary_topic(job):
         if job.kind == "produce":
@@ -231,14 +231,14 @@ def _timed_messages(job: Job, producer: Producer, consumer: Consumer) -> list[fl
 
 @contextmanager
 def _temporary_topic(job: Job) -> Iterator[None]:
-    _create_topic(job)
+    create_topic(job)
     try:
         yield
     finally:
         delete_topic(job.bootstrap, job.topic)
 
 
-def _create_topic(job: Job) -> None:
+def create_topic(job: Job) -> None:
     """Create it and wait until every partition has a leader, so that the clock starts with a usable topic."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic
