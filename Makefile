@@ -70,11 +70,13 @@ bench: setup ## Measure us beside Apache Kafka, RabbitMQ and Mosquitto
 	@$(BIN)/trunkline bench kafka --peer
 	@$(BIN)/trunkline bench amqp --peer
 	@$(BIN)/trunkline bench mqtt --peer
+	@$(BIN)/trunkline bench share --peer
 
 crash: setup ## Kill brokers a few hundred times and check every promise of durability
 	@$(BIN)/python -m tests.crash --cycles 300
 	@$(BIN)/python -m tests.crash --cycles 100 --protocol kafka-java
 	@$(BIN)/python -m tests.crash --cycles 200 --protocol amqp
+	@$(BIN)/python -m tests.crash --cycles 100 --protocol share
 	@$(BIN)/python -m tests.crash --cycles 100 --protocol mixed
 
 generate: $(VENV)/.dev ## Write the Kafka message classes from their declarations

@@ -1,4 +1,4 @@
-"""The long form of the crash tests: `python -m tests.crash --cycles 300 [--protocol amqp|kafka-java|mqtt|mixed]`, or `make crash`."""
+"""The long form of the crash tests: `python -m tests.crash --cycles 300 [--protocol amqp|kafka-java|mqtt|share|mixed]`, or `make crash`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from tests.crash.java_campaign import JavaCampaign
 from tests.crash.kafka_campaign import KafkaCampaign
 from tests.crash.kills import Campaign, Kills
 from tests.crash.mqtt_campaign import MqttCampaign
+from tests.crash.share_campaign import ShareCampaign
 
 CAMPAIGNS: dict[str, tuple[type[Campaign], ...]] = {
     "amqp": (AmqpCampaign,),
     "kafka": (KafkaCampaign,),
     "kafka-java": (JavaCampaign,),
     "mqtt": (MqttCampaign,),
+    "share": (ShareCampaign,),
     "mixed": (KafkaCampaign, AmqpCampaign, MqttCampaign),
 }
 
