@@ -153,6 +153,7 @@ class Config:
     https_port: int | None = _setting(cast("int | None", 15671), _port, "Port for the page, the HTTP API and metrics over TLS, if tls_certificate is set; 0 takes a free one, off leaves the listener out.")
     advertised_host: str | None = _setting(None, _optional_text, "Host name that clients are told to connect to; if empty, the address that their connection came in on.")
     ready_file: Path | None = _setting(None, _optional_path, "File to write, as JSON, once every listener accepts.")  # noqa: RUF009
+    log_format: str = _setting("text", _one_of("text", "json"), "How the log is written: text for people, json for programs, an object a line.")
     log_level: str = _setting("info", _one_of(*LOG_LEVELS), "Least serious message to log: debug, info, warning or error.")
     node_id: int = _setting(1, _whole(0, _INT_MAX), "This broker's id in cluster metadata.")
     bootstrap: str | None = _setting(None, _optional_text, "Broker that the command line talks to; by default host and kafka_port.")

@@ -43,8 +43,10 @@ _COMMANDS = {
     "lab": _Entry("trunkline.cli.lab", "lab", "Simulate gossip and membership, beside published figures."),
     "log": _Entry("trunkline.cli.log", "log", "Look into segment files."),
     "config": _Entry("trunkline.cli.config", "config", "Show settings and where each comes from."),
+    "top": _Entry("trunkline.cli.top", "top", "Watch rates, queues and groups in the terminal."),
     "work": _Entry("trunkline.cli.work", "work", "Run the functions of an application that handle messages."),
     "bench": _Entry("trunkline.bench.cli", "bench", "Measure a broker, also against Apache Kafka."),
+    "completion": _Entry("trunkline.cli.completion", "completion", "Print the completion script of a shell."),
     "version": _Entry("trunkline.cli.version", "version", "Print the version."),
 }
 

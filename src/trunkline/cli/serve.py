@@ -7,7 +7,6 @@ Every setting of `trunkline.config` is a flag here; the flags are made from its 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 import shutil
@@ -20,6 +19,7 @@ import click
 
 from trunkline.cli.addresses import WILDCARDS, machine_addresses
 from trunkline.cli.errors import CommandError
+from trunkline.cli.logging_format import start_logging
 from trunkline.cli.options import parse_pairs, settings_of
 from trunkline.client.connection import join_address
 from trunkline.config import SETTINGS, Config, ConfigError, Setting, load
@@ -104,9 +104,7 @@ def serve(
         if error.from_flag:
             raise click.UsageError(str(error)) from None
         raise
-    logging.basicConfig(
-        level=config.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
-    )
+    start_logging(config.log_level, config.log_format)
     from trunkline.app import Unsafe
     from trunkline.app import serve as run
 

@@ -26,14 +26,18 @@ class Tls(NamedTuple):
     key_password: str | None = None
     check_host: bool = True
 
+    def context(self) -> ssl.SSLContext:
+        """OSError, of which ssl.SSLError is one, for files that are no good."""
+        context = ssl.create_default_context(cafile=None if self.ca == SYSTEM else self.ca)
+        context.check_hostname = self.check_host
+        if self.cert is not None:
+            context.load_cert_chain(self.cert, self.key, self.key_password)
+        return context
+
     def wrap(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
         """ClientError says what is wrong with the files or with the broker's certificate; the socket is closed then."""
         try:
-            context = ssl.create_default_context(cafile=None if self.ca == SYSTEM else self.ca)
-            context.check_hostname = self.check_host
-            if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key, self.key_password)
-            return context.wrap_socket(plain, server_hostname=host)
+            return self.context().wrap_socket(plain, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
             plain.close()
             hint = "name the CA that signed it with --ca FILE"
