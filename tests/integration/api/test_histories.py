@@ -75,7 +75,7 @@ async def record(urls: list[str], client: Client, operations: int, trouble: Call
                     pass
                 await asyncio.sleep(0)
 
-    troubling = asyncio.create_task(trouble())
+    troubling = asyncio.ensure_future(trouble())
     await asyncio.gather(*[work(place) for place in range(CLIENTS)])
     troubling.cancel()
     await asyncio.gather(troubling, return_exceptions=True)

@@ -49,7 +49,7 @@ class Route:
         self.targets = targets
         self.groups = groups
         # Whether it matters to some target who has published.
-        self.knows_publishers = any(target.local is not target.delivery for target in targets)
+        self.knows_publishers = any(target.local is not target.delivery or target.chosen_by for target in targets)
 
 
 class Routes:
@@ -84,7 +84,7 @@ class Routes:
                 groups.append(value)
         unguarded = self._control.open
         targets = tuple(
-            Target(session, *deliveries(matched))
+            Target(session, *deliveries(matched), matched if any(each.content for each in matched) else None)
             for session, matched in by_session.items()
             if unguarded or session.may_get(topic)
         )

@@ -36,6 +36,7 @@ from trunkline.protocols.mqtt.codec import (
     Properties,
     encode,
 )
+from trunkline.protocols.mqtt.content import EXPIRY_PROPERTY, FILTER_PROPERTY, seconds
 from trunkline.protocols.mqtt.handshake import Applicant, Handshake, T
 from trunkline.protocols.mqtt.hub import Hub
 from trunkline.protocols.mqtt.link import VERSION_NAMES, Outlet, Phase
@@ -529,13 +530,17 @@ class ClientConnection(Applicant):
         identifier = 0
         if packet.properties is not None and packet.properties.subscription_identifiers:
             identifier = packet.properties.subscription_identifiers[0]
+        wishes = {} if packet.properties is None else dict(packet.properties.user_properties)
+        content, expiry_s = wishes.get(FILTER_PROPERTY), seconds(wishes.get(EXPIRY_PROPERTY))
         if any(each.no_local and each.topic_filter.startswith("$share/") for each in packet.subscriptions):
             self.refuse(errors.PROTOCOL_ERROR, "No Local on a shared subscription")  # [MQTT-3.8.3-4]
             return
         if self.fitting(SubAck(packet.packet_id, [0] * len(packet.subscriptions))) is None:
             self.refuse(errors.PACKET_TOO_LARGE, "the SUBACK is larger than the Maximum Packet Size")
             return
-        codes = [self._hub.sessions.subscribe(session, each, identifier) for each in packet.subscriptions]
+        codes = [
+            self._hub.sessions.subscribe(session, each, identifier, content, expiry_s) for each in packet.subscriptions
+        ]
         if self.version != V5:
             codes = [min(code, errors.UNSPECIFIED_ERROR) for code in codes]
         self._answer_when_stored(encode(SubAck(packet.packet_id, codes), self.version))

@@ -239,6 +239,8 @@ class SessionJournal:
             subscription.retain_handling,
             subscription.identifier,
             subscription.since,
+            None if subscription.content is None else subscription.content.text,
+            subscription.expires_ms,
         ]
         self._state.put(_subscription_key(client_id, subscription.name), json.dumps(options).encode())
 

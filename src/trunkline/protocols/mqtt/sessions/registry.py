@@ -11,6 +11,7 @@ Deadlines (session expiry, will delay) are in one heap, by wall time, and are lo
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 
@@ -18,6 +19,7 @@ from trunkline.broker.complaints import Complaints
 from trunkline.deadlines import Deadlines
 from trunkline.log.batch import BatchHeader
 from trunkline.log.errors import LogError
+from trunkline.protocols.mqtt.content import fields_of
 from trunkline.protocols.mqtt.errors import (
     IMPLEMENTATION_SPECIFIC_ERROR,
     NOT_AUTHORIZED,
@@ -41,7 +43,8 @@ from trunkline.protocols.mqtt.sessions.subscription import Delivery, Subscriptio
 from trunkline.protocols.mqtt.source import Source
 from trunkline.routing.covering import covers
 from trunkline.routing.dialect import MQTT
-from trunkline.routing.errors import InvalidPattern
+from trunkline.routing.errors import InvalidFilter, InvalidPattern
+from trunkline.routing.filter import Filter
 from trunkline.security.rules import Operation
 
 logger = logging.getLogger(__name__)
@@ -108,7 +111,8 @@ class Sessions:
         session.restore(record.places)
         self.by_client[client_id] = session
         for name, options in record.subscriptions.items():
-            qos, no_local, retain_as_published, retain_handling, identifier, since = options
+            qos, no_local, retain_as_published, retain_handling, identifier, since = options[:6]
+            content, expires_ms = options[6:8] if len(options) > 6 else (None, None)  # an earlier version had no more
             subscription = Subscription(
                 session,
                 name,
@@ -120,7 +124,11 @@ class Sessions:
             )
             if isinstance(since, dict):
                 subscription.since = since
+            if isinstance(content, str):
+                subscription.content = Filter(content)
             self._place(session, subscription)
+            if isinstance(expires_ms, int):
+                self._expire_at(session, subscription, expires_ms)
 
     async def _find_unrecorded(self, *, marked: bool) -> None:
         """Take note of QoS 2 publications that were appended in the last moments before a crash.
@@ -345,8 +353,18 @@ class Sessions:
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
-    def subscribe(self, session: Session, wanted: RequestedSubscription, identifier: int) -> int:
-        """Make or replace a subscription; returns the reason code: the QoS granted, or why not."""
+    def subscribe(
+        self,
+        session: Session,
+        wanted: RequestedSubscription,
+        identifier: int,
+        content: str | None = None,
+        expiry_s: float | None = None,
+    ) -> int:
+        """Make or replace a subscription; returns the reason code: the QoS granted, or why not.
+
+        `content` is a condition on what messages say, `expiry_s` when the subscription goes by itself.
+        """
         commons = self._commons
         name = wanted.topic_filter
         try:
@@ -365,8 +383,12 @@ class Sessions:
                 identifier=identifier,
             )
             MQTT.pattern_levels(subscription.filter)
-        except (InvalidPattern, ValueError):
+            if content is not None:
+                subscription.content = Filter(content)
+        except (InvalidPattern, InvalidFilter, ValueError):
             return TOPIC_FILTER_INVALID
+        if content is not None and subscription.group is not None:
+            return IMPLEMENTATION_SPECIFIC_ERROR  # the members of a group would have to agree on it
         if any(covers(MQTT, refused, subscription.filter) for refused in commons.limits.refused_filters):
             commons.counters.refused += 1
             return UNSPECIFIED_ERROR
@@ -390,6 +412,8 @@ class Sessions:
         elif not session.live and subscription.group is None:
             subscription.since = {str(source.tp): source.delivered_to for source in commons.sources.all}
         self._place(session, subscription)
+        if expiry_s is not None:
+            self._expire_at(session, subscription, commons.clock.wall_ms() + round(expiry_s * 1000))
         if session.in_journal and session.persistent:
             commons.journal.put_subscription(session.client_id, subscription)
         if subscription.group is None:
@@ -404,6 +428,7 @@ class Sessions:
         names = [
             (name, how, not subscription.no_local)
             for name in self._commons.retention.messages.matching(subscription.filter)
+            if subscription.content is None or self._says(name, subscription.content)
         ]
         if names:
             if session.retained is None:
@@ -411,6 +436,22 @@ class Sessions:
             room = self._commons.limits.max_queued_retained - len(session.retained)
             session.retained.extend(names[:room])
             session.drop(max(0, len(names) - room))
+
+    def _says(self, name: str, content: Filter) -> bool:
+        message = self._commons.retention.message(name)
+        return message is not None and content.matches(fields_of(message))
+
+    def _expire_at(self, session: Session, subscription: Subscription, at_ms: int) -> None:
+        """Let a subscription go at a time of the wall clock, unless it was replaced before."""
+        subscription.expires_ms = at_ms
+
+        def expire() -> None:
+            if session.subscriptions.get(subscription.name) is subscription:
+                self.unsubscribe(session, subscription.name)
+                self._commons.agenda.schedule()
+
+        left_s = max(at_ms - self._commons.clock.wall_ms(), 0) / 1000
+        asyncio.get_running_loop().call_later(left_s, expire)
 
     def unsubscribe(self, session: Session, name: str) -> bool:
         """False if there was no such subscription."""

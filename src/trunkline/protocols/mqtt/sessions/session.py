@@ -29,7 +29,7 @@ from trunkline.protocols.mqtt.run import Run
 from trunkline.protocols.mqtt.sessions.commons import Commons
 from trunkline.protocols.mqtt.sessions.follower import Follower
 from trunkline.protocols.mqtt.sessions.share_group import ShareGroup
-from trunkline.protocols.mqtt.sessions.subscription import Delivery, Subscription, Target, deliveries, matching
+from trunkline.protocols.mqtt.sessions.subscription import Delivery, Subscription, Target, chosen, deliveries, matching
 from trunkline.protocols.mqtt.sessions.window import AWAIT_PUBCOMP, UNKEPT, Inflight, Window
 
 logger = logging.getLogger(__name__)
@@ -123,6 +123,9 @@ class Session(Follower):
         link = self.link
         if link is None or not link.ready:
             return
+        if target.chosen_by is not None:
+            self._deliver_chosen(run, target.chosen_by)
+            return
         how = target.delivery
         if target.local is not how and run.publisher == self.client_id:
             if target.local is None:
@@ -151,6 +154,27 @@ class Session(Follower):
                 self._keep(run.messages[taken:], how)
             elif self.live:
                 self.fall_behind(run.partition, run.offset + taken)
+
+    def _deliver_chosen(self, run: Run, subscriptions: list[Subscription]) -> None:
+        """One by one: what each says decides how it is delivered, and whether."""
+        link = self.link
+        assert link is not None
+        for message in run.messages:
+            how = chosen(subscriptions, message, self.client_id)
+            if how is None:
+                continue
+            if min(message.qos, how.qos) == 0:
+                if link.congested():
+                    self.drop(1)
+                else:
+                    self.give([message], how)
+                continue
+            if self.live and not (link.paused and run.partition is not None) and self.give([message], how):
+                continue
+            if run.partition is None:
+                self._keep([message], how)
+            elif self.live:
+                self.fall_behind(run.partition, message.offset)
 
     def give_run(self, run: Run, how: Delivery) -> int:
         """Send a run with QoS 1 or 2; returns how many were dealt with before the window was full."""
@@ -389,6 +413,8 @@ class Session(Follower):
         link = self.link
         if link is None or link.paused:
             return 0
+        if any(subscription.content for subscription in self.subscriptions.values()):
+            return self._take_chosen(run)
         match = self._match(run.topic, run.partition, run.offset)
         if run.topic not in self._matches:  # a subscription begins at some offset: each needs a look of its own
             return self._take_each(run)
@@ -401,6 +427,16 @@ class Session(Follower):
         for index, message in enumerate(run.messages):
             match = self._match(message.topic, message.partition, message.offset)
             how = None if match is None else match[1 if message.publisher == self.client_id else 0]
+            if how is not None and message.qos and how.qos and self.give([message], how) == 0:
+                return index
+        return len(run)
+
+    def _take_chosen(self, run: Run) -> int:
+        found = matching(self._own(), run.topic) if self.may_get(run.topic) else []
+        partition = str(run.partition)
+        for index, message in enumerate(run.messages):
+            begun = [each for each in found if not each.since or message.offset >= each.since.get(partition, 0)]
+            how = chosen(begun, message, self.client_id) if begun else None
             if how is not None and message.qos and how.qos and self.give([message], how) == 0:
                 return index
         return len(run)

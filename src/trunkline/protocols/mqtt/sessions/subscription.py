@@ -2,6 +2,9 @@
 
 A session that several of its filters match gets one copy, at the highest QoS among them, with all their identifiers
 [MQTT-3.3.4-2, MQTT-3.3.4-3]. A subscription with No Local does not count for what its own client publishes.
+
+Our own, in user properties of SUBSCRIBE: `filter` is a condition on what a message says (see `content`), `expiry` so many seconds
+after which the subscription goes by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +13,10 @@ from collections.abc import Hashable
 from typing import NamedTuple, Protocol
 
 from trunkline.broker.messaging.mapping import filter_matches
+from trunkline.protocols.mqtt.content import fields_of
+from trunkline.protocols.mqtt.message import Message
 from trunkline.protocols.mqtt.run import Run
+from trunkline.routing.filter import Filter
 
 SHARE_PREFIX = "$share/"
 
@@ -42,18 +48,25 @@ class SharedAmong(Hashable, Protocol):
 class Target:
     """A session that a topic reaches. `local` is how, if it is the publisher itself; None: not at all."""
 
-    __slots__ = ("delivery", "local", "session")
+    __slots__ = ("chosen_by", "delivery", "local", "session")
 
-    def __init__(self, session: Subscriber, delivery: Delivery, local: Delivery | None) -> None:
+    def __init__(
+        self,
+        session: Subscriber,
+        delivery: Delivery,
+        local: Delivery | None,
+        chosen_by: list[Subscription] | None = None,
+    ) -> None:
         self.session = session
         self.delivery = delivery
         self.local = local
+        self.chosen_by = chosen_by  # its subscriptions, if what messages say decides which of them match
 
 
 class Subscription:
     """One filter of one session. `filter` is without the `$share/<name>/` of a shared one; `name` is as given."""
 
-    __slots__ = ("filter", "group", "identifier", "levels", "name", "no_local", "qos", "retain_as_published", "retain_handling", "session", "since")  # fmt: skip
+    __slots__ = ("content", "expires_ms", "filter", "group", "identifier", "levels", "name", "no_local", "qos", "retain_as_published", "retain_handling", "session", "since")  # fmt: skip
 
     def __init__(
         self,
@@ -77,6 +90,8 @@ class Subscription:
         self.identifier = identifier
         # Where the log's partitions ended when a session that was still behind subscribed: what is older is not meant.
         self.since: dict[str, int] | None = None
+        self.content: Filter | None = None
+        self.expires_ms: int | None = None  # on the wall clock
 
 
 def split_shared(name: str) -> tuple[str | None, str]:
@@ -113,3 +128,15 @@ def matching(subscriptions: list[Subscription], topic: str) -> list[Subscription
     """Those whose filter matches the name; for a session that reads the log alone. O(subscriptions)."""
     levels = topic.split("/")
     return [each for each in subscriptions if filter_matches(each.levels, levels)]
+
+
+def chosen(subscriptions: list[Subscription], message: Message, client_id: str) -> Delivery | None:
+    """How a session gets a message by those of these subscriptions whose condition it meets; None: not at all."""
+    own = message.publisher == client_id
+    fields = fields_of(message)
+    found = [
+        each
+        for each in subscriptions
+        if not (own and each.no_local) and (each.content is None or each.content.matches(fields))
+    ]
+    return merge(found) if found else None
