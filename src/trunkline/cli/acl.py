@@ -77,7 +77,7 @@ def remove(client: AmqpClient, *, user: str, operations: str, resource: str, den
 
 
 @acl.command("list")
-@click.option("--user", metavar="NAME", help="Only rules that are about this user, or everybody.")
+@click.option("--of", "user", metavar="USER", help="Only rules that are about this user, or everybody.")
 @json_option
 @amqp_options
 def list_rules(client: AmqpClient, *, user: str | None, as_json: bool) -> None:
@@ -85,7 +85,7 @@ def list_rules(client: AmqpClient, *, user: str | None, as_json: bool) -> None:
 
     \b
     trunkline acl list
-    trunkline acl list --user alice --json
+    trunkline acl list --of alice --json
     """
     found = listed(client.manage("rules", **({} if user is None else {"user": user})))
     if as_json:

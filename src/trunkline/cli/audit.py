@@ -23,7 +23,7 @@ _LOOK_S = 0.5
 @click.option("-n", "--last", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N", help="How many of the last events to look at.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on with what happens from now on.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only events of this kind; may be repeated.")  # fmt: skip
-@click.option("--user", metavar="NAME", help="Only events of this user.")
+@click.option("--of", "user", metavar="USER", help="Only events of this user.")
 @json_option
 @amqp_options
 def audit(
@@ -34,7 +34,7 @@ def audit(
     \b
     trunkline audit
     trunkline audit --kind login-refused --kind access-refused --follow
-    trunkline audit -n 1000 --user alice --json
+    trunkline audit -n 1000 --of alice --json
     """
     wanted = {kind.replace("-", " ") for kind in kinds}
     page = cast("dict[str, object]", client.manage("audit", count=last))

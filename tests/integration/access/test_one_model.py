@@ -257,7 +257,7 @@ def test_the_command_line_adds_tries_out_and_removes_rules(guarded: Broker, uniq
         ("alice", "write", "allow", f"topic:{topic}*"),
         ("bob", "all", "deny", f"topic:{topic}"),
     }
-    assert len(guarded.json("acl", "list", "--user", "bob")) == 1
+    assert len(guarded.json("acl", "list", "--of", "bob")) == 1
     yes = guarded.shell("acl", "test", "alice", "read", f"topic:{topic}-1")
     assert yes == f"yes: the rule User:alice: ALLOW READ on TOPIC prefix {topic}\n"
     for protocol in ("kafka", "amqp"):

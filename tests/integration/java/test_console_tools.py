@@ -248,3 +248,14 @@ def test_kafka_acls_adds_lists_and_removes(broker: RunningBroker, unique: Unique
     for place in (("--topic", topic, "--resource-pattern-type", "match"), ("--group", group)):
         tool(broker, ACLS, "--remove", "--force", *place)
         assert "principal=" not in tool(broker, ACLS, "--list", *place)
+
+
+@pytest.mark.ours_only("quotas would stay with the Apache Kafka of these tests")
+def test_kafka_configs_alters_and_describes_quotas(broker: RunningBroker, unique: Unique) -> None:
+    user = ("--entity-type", "users", "--entity-name", unique("user"))
+    tool(broker, CONFIGS, *user, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=200")
+    described = tool(broker, CONFIGS, *user, "--describe")
+    assert "producer_byte_rate=1024.0" in described
+    assert "request_percentage=200.0" in described
+    tool(broker, CONFIGS, *user, "--alter", "--delete-config", "producer_byte_rate,request_percentage")
+    assert "producer_byte_rate" not in tool(broker, CONFIGS, *user, "--describe")

@@ -104,6 +104,7 @@ NEEDS: dict[ApiKey, tuple[Need, ...]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (cluster(DESCRIBE),),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (cluster(ALTER),),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (cluster(DESCRIBE_CONFIGS),),
+    ApiKey.ALTER_CLIENT_QUOTAS: (cluster(ALTER_CONFIGS),),
     ApiKey.DESCRIBE_ACLS: (cluster(DESCRIBE),),
     ApiKey.CREATE_ACLS: (cluster(ALTER),),
     ApiKey.DELETE_ACLS: (cluster(ALTER),),

@@ -1,7 +1,8 @@
-"""The rule book: rules and topic permissions, as records of `__topology`, folded at start whatever listeners are on.
+"""The rule book: rules, topic permissions and quotas, as records of `__topology`, folded at start whatever listeners are on.
 
     rule:["TOPIC","LITERAL","orders","User:bob","*","READ","ALLOW"]    {}
     topic-permission:["user","vhost","exchange"]                       {"write", "read"}
+    quota:[["client-id",null],["user","bob"]]                          {"producer_byte_rate": 1000.0}
 
 A tombstone removes. As with the rest of the topology, a change is made in memory first and recorded in the same step; what
 it returns is done when the record is on disk. A record that cannot be read is passed over and told of. That leaves the
@@ -20,6 +21,7 @@ from trunkline.log.names import TOPOLOGY_TOPIC
 from trunkline.log.state_topic import StateTopic, state_record
 from trunkline.log.store import Durability, LogStore
 from trunkline.log.ticket import Ticket
+from trunkline.security.quotas import Entity, Quotas, entity_of
 from trunkline.security.rules import Effect, InvalidRule, Kind, Operation, Pattern, Rule, RuleSet
 from trunkline.security.topic_permissions import MAX_TOPIC_PERMISSIONS, TopicPermission, TopicPermissions
 from trunkline.security.users import InvalidAccount
@@ -28,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _RULE: Final = "rule:"
 _TOPIC_PERMISSION: Final = "topic-permission:"
+_QUOTA: Final = "quota:"
 
 
 class RuleBook:
@@ -35,6 +38,7 @@ class RuleBook:
         """`watch` is called after every change."""
         self.rules = RuleSet()
         self.topic_permissions = TopicPermissions()
+        self.quotas = Quotas()
         self._topic = StateTopic(store, clock, TOPOLOGY_TOPIC)
         self._watch = watch
 
@@ -51,6 +55,9 @@ class RuleBook:
                     found = TopicPermission(str(document["write"]), str(document["read"]))
                     found.check()
                     self.topic_permissions.by_place[user, vhost, exchange] = found
+                elif text.startswith(_QUOTA):
+                    parts = {str(kind): name for kind, name in json.loads(text.removeprefix(_QUOTA))}
+                    self.quotas.put(entity_of(parts), {str(k): float(v) for k, v in json.loads(value).items()})
             except (ValueError, KeyError, TypeError) as error:
                 logger.error("the record %s is passed over, and holds for nobody: %s", text[:300], error)
         self._watch()
@@ -99,6 +106,16 @@ class RuleBook:
         for place in gone:
             del known[place]
         return self._record([(_place_key(*place), None) for place in gone])
+
+    # -- quotas --------------------------------------------------------------------------------------------------------
+
+    def put_quotas(self, entity: Entity, values: Mapping[str, float]) -> Ticket | None:
+        """All quotas of an entity; none removes them. InvalidQuota if they cannot be stored."""
+        if not values and entity not in self.quotas.by_entity:
+            return None
+        self.quotas.put(entity, values)
+        key = _QUOTA + json.dumps(entity, separators=(",", ":"))
+        return self._record([(key, dict(values) if values else None)])
 
     # -- records -------------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ Rules kept:
 from __future__ import annotations
 
 import asyncio
+import time
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Hashable
@@ -56,14 +57,30 @@ from trunkline.protocols.kafka.fetch_sessions import FetchSessions
 from trunkline.protocols.kafka.handlers.api_versions import unsupported_api_versions
 from trunkline.protocols.kafka.share_sessions import ShareSessions
 from trunkline.protocols.listener.session import Wire
+from trunkline.security.quotas import FETCH, PRODUCE, REQUEST
 
+_UNTIMED = frozenset({apis.ApiKey.API_VERSIONS, apis.ApiKey.SASL_HANDSHAKE, apis.ApiKey.SASL_AUTHENTICATE})
+_MOST_REQUEST_WAIT_MS = 1_000.0  # as in Kafka: a window of its quotas
+_MOST_WAIT_MS = 60_000.0
 Buffers = list[bytes | bytearray | memoryview]
 
 
 class _Slot:
     """A response's place in the line. `buffers` is empty for a request that gets no response (acks=0)."""
 
-    __slots__ = ("api_key", "buffers", "close", "held_bytes", "ready", "request_bytes", "session", "settled")
+    __slots__ = (
+        "api_key",
+        "begun_s",
+        "buffers",
+        "busy_s",
+        "close",
+        "frame_bytes",
+        "held_bytes",
+        "ready",
+        "request_bytes",
+        "session",
+        "settled",
+    )
 
     def __init__(self, session: Session, api_key: int) -> None:
         self.session = session
@@ -73,6 +90,9 @@ class _Slot:
         self.buffers: Buffers = []
         self.close = False
         self.held_bytes = 0  # of the broker's `unsent_bytes`, while it waits for the responses before it
+        self.frame_bytes = 0
+        self.begun_s = 0.0  # when it began, and how long it took up to its first wait: only while there are quotas
+        self.busy_s = -1.0
         self.request_bytes = 0  # of the session's `_waiting_bytes`, until it is answered
 
     def settle(self) -> None:
@@ -122,6 +142,8 @@ class Session:
         self._waiting: deque[_Waiting] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._quotas = broker.access.book.quotas
+        self._muted: asyncio.TimerHandle | None = None  # while a quota keeps this client from being read
         self._reading = True
         self._writable = True
         self._begun_ms: float | None = None  # when the first byte of an incomplete request came
@@ -165,6 +187,7 @@ class Session:
             and self.inflight < limits.max_in_flight_requests
             and self._waiting_bytes < limits.max_request_bytes
             and not self._closed
+            and self._muted is None
         )
 
     def _ready(self) -> None:
@@ -222,6 +245,9 @@ class Session:
     def lost(self) -> None:
         """Nothing that still waits for this client is carried on."""
         self._closed = True
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         self._frames.clear()
         self._waiting_bytes = 0
         for task in list(self._tasks):
@@ -264,6 +290,7 @@ class Session:
             self._check_before_login(header.api_key, api.name)
         version = header.api_version
         slot = _Slot(self, header.api_key)
+        slot.frame_bytes = len(frame)
         if not api.min_version <= version <= api.max_version:
             if header.api_key != apis.ApiKey.API_VERSIONS:
                 raise DecodeError(f"{api.name} version {version} is not supported")
@@ -329,10 +356,15 @@ class Session:
 
     def _begin(self, slot: _Slot, work: Coroutine[object, object, None]) -> None:
         """Run a handler up to its first wait, without the cost of a task, and on from there in one."""
+        timed = self._quotas.active
+        if timed:
+            slot.begun_s = time.perf_counter()
         try:
             waiting_for = work.send(None)
         except StopIteration:
             return
+        if timed:
+            slot.busy_s = time.perf_counter() - slot.begun_s
         if not slot.settled:
             if slot.api_key in handlers.AT_FIRST_WAIT:
                 slot.settled = True
@@ -366,6 +398,8 @@ class Session:
         buffers: Buffers = []
         try:
             response = await handler(context, request)
+            if self._quotas.active:
+                self._throttle(slot, context, response)
             if response is not None:
                 buffers = encode_response(header.api_key, header.api_version, header.correlation_id, response)
             if header.api_key == apis.ApiKey.SASL_AUTHENTICATE:
@@ -380,6 +414,43 @@ class Session:
             self.broker.complaints.add("failed Kafka request", self.client_host, text, error=error)
             slot.close = True
         self._finish(slot, buffers)
+
+    def _throttle(self, slot: _Slot, context: Context, response: apis.Response | None) -> None:
+        """Count a request against its client's quotas; who is above them is told so, and not read until it is below them."""
+        from trunkline.protocols.kafka.messages.fetch import FetchResponse  # only who has quotas needs it here
+
+        quotas, now_ms = self._quotas, self.broker.clock.monotonic_ms()
+        whose = (context.principal.name, context.client_id)
+        wait_ms = 0.0
+        if slot.api_key == apis.ApiKey.PRODUCE:
+            wait_ms = quotas.charge(PRODUCE, *whose, slot.frame_bytes, now_ms)
+        elif isinstance(response, FetchResponse):
+            size = sum(len(part.records or b"") for topic in response.responses for part in topic.partitions)
+            wait_ms = quotas.charge_if_it_fits(FETCH, *whose, size, now_ms) if size else 0.0
+            if wait_ms:
+                response.responses = []  # it is read again when the client asks again
+        if slot.api_key not in _UNTIMED:
+            busy_s = slot.busy_s if slot.busy_s >= 0 else time.perf_counter() - slot.begun_s
+            percent_s = busy_s * 100 if slot.begun_s else 0.0
+            wait_ms = max(wait_ms, min(quotas.charge(REQUEST, *whose, percent_s, now_ms), _MOST_REQUEST_WAIT_MS))
+        if wait_ms < 1:
+            return
+        if response is not None and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = int(min(wait_ms, _MOST_WAIT_MS))
+        self._mute(min(wait_ms, _MOST_WAIT_MS))
+
+    def _mute(self, wait_ms: float) -> None:
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = asyncio.get_running_loop().call_later(wait_ms / 1000, self._unmute)
+        if self._reading:
+            self._reading = False
+            self._wire.pause_reading()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        if not self._closed:
+            self._ready()
 
     def _finish(self, slot: _Slot, buffers: Buffers) -> None:
         slot.ready = True

@@ -109,6 +109,10 @@ class Listener(Generic[S]):
             if broker.counters.connections >= broker.limits.max_open_connections:
                 refusal = f"max_open_connections={broker.limits.max_open_connections} is reached"
             host = str(address[0])
+            if broker.access.book.quotas.of_addresses and not refusal:
+                wait_ms = broker.access.book.quotas.connection_wait_ms(host, broker.clock.monotonic_ms())
+                if wait_ms:
+                    refusal = "connection_creation_rate of its address is exceeded"
             if self._handshakes.get(host, 0) >= _MAX_HANDSHAKES:
                 refusal = f"{_MAX_HANDSHAKES} TLS handshakes from its address are under way"
             if refusal:

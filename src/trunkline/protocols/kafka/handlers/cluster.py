@@ -24,10 +24,6 @@ from trunkline.protocols.kafka.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from trunkline.protocols.kafka.messages.describe_client_quotas import (
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-)
 from trunkline.protocols.kafka.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -348,11 +344,3 @@ def _reassignment(context: Context, topic: str, part: ReassignablePartition) -> 
     if part.replicas == [context.broker.settings.node_id]:
         return ErrorCode.NONE, None
     return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the one broker is {context.broker.settings.node_id}"
-
-
-async def describe_client_quotas(
-    context: Context, request: DescribeClientQuotasRequest
-) -> DescribeClientQuotasResponse:
-    if context.refuses(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER, CLUSTER_NAME):
-        return DescribeClientQuotasResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, entries=None)
-    return DescribeClientQuotasResponse(entries=[])

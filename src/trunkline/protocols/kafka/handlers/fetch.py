@@ -27,6 +27,7 @@ from trunkline.protocols.kafka.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from trunkline.security.quotas import FETCH, WINDOW_MS
 from trunkline.security.rules import Kind, Operation
 
 _LEADER_EPOCH = 0
@@ -60,6 +61,11 @@ class _Reading:
         self._min_bytes = request.min_bytes
         asked = request.max_bytes if context.version >= 3 else 2**31 - 1
         self._asked_bytes = max(asked, 0)
+        quotas = context.broker.access.book.quotas
+        if quotas.active:
+            bound = quotas.bound(FETCH, context.principal.name, context.client_id)
+            if bound is not None:  # more than a window's worth could not go out
+                self._asked_bytes = min(self._asked_bytes, int(bound * WINDOW_MS / 1000))
         self._read: dict[PartitionKey, PartitionData] = {}
         self._bytes = 0
         self._held_bytes = 0  # of `unsent_bytes`: what this fetch has read, or may be about to

@@ -50,6 +50,7 @@ class ApiKey(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_QUORUM = 55
@@ -116,6 +117,7 @@ ROWS = (
     (46, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0),
     (47, "OffsetDelete", "offset_delete", 0, 0, None),
     (48, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1),
+    (49, "AlterClientQuotas", "alter_client_quotas", 0, 1, 1),
     (50, "DescribeUserScramCredentials", "describe_user_scram_credentials", 0, 0, 0),
     (51, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0),
     (55, "DescribeQuorum", "describe_quorum", 0, 2, 0),
