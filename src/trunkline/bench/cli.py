@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from trunkline import CODECS_COMPILED
-from trunkline.bench import amqp_contest, api_contest, mqtt_contest, report, share_contest
+from trunkline.bench import amqp_contest, api_contest, elasticmq, mqtt_contest, report, share_contest, sqs_contest
 from trunkline.bench.amqp_contest import AmqpContest, AmqpScale
 from trunkline.bench.apache_kafka import KafkaUnavailable, fetch_jars
 from trunkline.bench.api_contest import ApiContest, ApiScale
@@ -25,11 +25,12 @@ from trunkline.bench.progress import progress_bar
 from trunkline.bench.rabbitmq import RabbitMQUnavailable
 from trunkline.bench.share_contest import ShareContest, ShareScale
 from trunkline.bench.spark_cli import spark
+from trunkline.bench.sqs_contest import SqsContest, SqsScale
 
 MAX_REPETITIONS = 100
 
 T = TypeVar("T")
-ScaleT = TypeVar("ScaleT", Scale, AmqpScale, MqttScale, ApiScale, ShareScale)
+ScaleT = TypeVar("ScaleT", Scale, AmqpScale, MqttScale, ApiScale, ShareScale, SqsScale)
 
 
 @click.group()
@@ -159,6 +160,21 @@ def share(wish: Wish) -> None:
     _compare(ShareContest(_scaled(share_contest.FULL, share_contest.QUICK, wish)), wish)
 
 
+@bench.command()
+@_wishing("ElasticMQ, fetched from Maven Central and started")
+def sqs(wish: Wish) -> None:
+    """Throughput, memory and start-up of the SQS listener.
+
+    \b
+    trunkline bench sqs --peer --quick
+    trunkline bench sqs --peer --case 'cycle/*'
+    trunkline bench sqs --address 127.0.0.1:4566 --json
+    """
+    if wish.peer:
+        _or_say(elasticmq.fetch_jars)
+    _compare(SqsContest(_scaled(sqs_contest.FULL, sqs_contest.QUICK, wish)), wish)
+
+
 def _scaled(full: ScaleT, quick: ScaleT, wish: Wish) -> ScaleT:
     scale = quick if wish.quick else full
     return scale if wish.reps is None else dataclasses.replace(scale, repetitions=wish.reps)
@@ -168,7 +184,14 @@ def _or_say(work: Callable[[], T]) -> T:
     """Do it; what the benchmark cannot do is one line for the user."""
     try:
         return work()
-    except (KafkaUnavailable, MosquittoUnavailable, RabbitMQUnavailable, LoadError, ProbeError) as error:
+    except (
+        KafkaUnavailable,
+        elasticmq.ElasticMQUnavailable,
+        MosquittoUnavailable,
+        RabbitMQUnavailable,
+        LoadError,
+        ProbeError,
+    ) as error:
         raise click.ClickException(str(error)) from error
 
 

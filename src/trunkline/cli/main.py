@@ -39,6 +39,8 @@ _COMMANDS = {
     "mqtt": _Entry("trunkline.cli.mqtt", "mqtt", "Subscribe to MQTT topics and publish to them."),
     "session": _Entry("trunkline.cli.session", "session", "List, show and end MQTT sessions."),
     "retained": _Entry("trunkline.cli.retained", "retained", "List and clear retained MQTT messages."),
+    "sqs": _Entry("trunkline.cli.sqs", "sqs", "Create, send to, receive from and redrive queues as SQS has them."),
+    "sns": _Entry("trunkline.cli.sns", "sns", "Create, subscribe to and publish to topics as SNS has them."),
     "pipeline": _Entry("trunkline.cli.pipeline", "pipeline", "Run data pipelines on Spark."),
     "lab": _Entry("trunkline.cli.lab", "lab", "Simulate gossip and membership, beside published figures."),
     "log": _Entry("trunkline.cli.log", "log", "Look into segment files."),

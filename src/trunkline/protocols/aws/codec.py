@@ -21,7 +21,7 @@ from trunkline.protocols.http.message import Request, Response
 
 JSON_TYPE: Final = "application/x-amz-json-1.0"
 _XML_TYPE: Final = "text/xml"
-_TARGETS: Final = {"AmazonSQS": "sqs", "AmazonSNS": "sns"}
+_TARGETS: Final = {"AmazonSQS": "sqs", "AmazonSNS": "sns", "Trunkline": "own"}  # the last has what Amazon has elsewhere
 _VERSIONS: Final = {"2012-11-05": "sqs", "2010-03-31": "sns"}
 _OPEN: Final = frozenset(b"{[")
 _SHUT: Final = frozenset(b"}]")

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from trunkline.broker.core import BrokerCore
 from trunkline.protocols.aws.access import Access
+from trunkline.protocols.aws.call import Operation
 from trunkline.protocols.aws.http_delivery import HttpDelivery, Post
+from trunkline.protocols.aws.keys import Keys
 from trunkline.protocols.aws.limits import AwsLimits
 from trunkline.protocols.aws.message_ids import MessageIds
 from trunkline.protocols.aws.messages import Messages
@@ -52,9 +54,10 @@ class AwsServer:
         subscriptions = Subscriptions(
             topics, self._notifications, subscribers, self._delivery, access, broker.clock, limits
         )
-        operations = {
+        operations: dict[str, dict[str, Operation]] = {
             "sqs": sqs_operations(QueueOperations(broker, queues, access, limits), messages, self._tasks),
             "sns": sns_operations(topics, subscriptions, publishing),
+            "own": {"PutAccessKey": Keys(broker).put_access_key},
         }
         requests = Requests(operations, access, broker.complaints, limits, advertised_host=advertised_host)
         self._http = HttpServer(broker, requests)
