@@ -90,6 +90,7 @@ DOORS = frozenset(
         "messaging.settlements",
         "messaging.transaction",
         "messaging.typed_values",
+        "shared.advertisements",
         "shared.shared_map",
         "shared.shared_state",
         "state.arguments",

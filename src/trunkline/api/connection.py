@@ -13,10 +13,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from trunkline.api import bodies
 from trunkline.api.address import Address, parse_url
+from trunkline.api.advertisement import Advertisement, described
 from trunkline.api.asking import Asking
 from trunkline.api.callbacks import Callback
 from trunkline.api.declarations import declare_queue
@@ -326,6 +327,17 @@ class Connection:
     async def start(self) -> list[Handle]:
         """Start the functions that were decorated."""
         return await self.workers.start(Callback)
+
+    async def advertise(self, filter: Filter, *, timeout: float | None = None) -> Advertisement:
+        """Say what will be published, until the advertisement is stopped or the connection closed."""
+        advertisement = Advertisement(self.wire, filter)
+        await advertisement.start(self.wire.deadline(timeout))
+        return advertisement
+
+    async def advertised(self, filter: Filter, *, timeout: float | None = None) -> int:
+        """Does anyone publish this? How many have advertised what may match."""
+        found = await self._asked_broker.ask({"do": "advertised", **described(filter)}, timeout)
+        return len(cast("list[object]", found["advertisements"]))
 
     # -- shared state --------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from trunkline.api.group import Order
 from trunkline.api.message import MessageId
 from trunkline.api.portal import Portal
 from trunkline.api.retry import Retry
-from trunkline.api.shared_faces import Group, SharedMap, Space
+from trunkline.api.shared_faces import Group, SharedMap, Space, Stoppable
 from trunkline.api.workers import Function
 from trunkline.broker.messaging.typed_values import FieldValue
 
@@ -527,6 +527,14 @@ class Connection:
         """Start the functions that were decorated."""
         started = self._portal.call(self.core.workers.start(partial(callback_of, self._portal)))
         return [Handle(self._portal, handle) for handle in started]
+
+    def advertise(self, filter: Filter, *, timeout: float | None = None) -> Stoppable:
+        """Say what will be published, until the advertisement is stopped or the connection closed."""
+        return Stoppable(self._portal, self._portal.call(self.core.advertise(filter, timeout=timeout)))
+
+    def advertised(self, filter: Filter, *, timeout: float | None = None) -> int:
+        """Does anyone publish this? How many have advertised what may match."""
+        return self._portal.call(self.core.advertised(filter, timeout=timeout))
 
     # -- shared state --------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 from trunkline.api import group as core_group
 from trunkline.api import shared_map as core_map
 from trunkline.api import space as core_space
+from trunkline.api.advertisement import Advertisement
 from trunkline.api.handle import Handle as CoreHandle
 from trunkline.api.portal import Portal
 from trunkline.api.shared_map import Versioned
@@ -20,7 +21,7 @@ T = TypeVar("T")
 class Stoppable:
     """Something that goes on until it is stopped, by `stop` or at the end of its block."""
 
-    def __init__(self, portal: Portal, core: CoreHandle | core_map.Watch) -> None:
+    def __init__(self, portal: Portal, core: CoreHandle | core_map.Watch | Advertisement) -> None:
         self._portal = portal
         self.core = core
 

@@ -112,3 +112,14 @@ def test_a_filter_that_does_not_parse_is_refused_with_its_place(
     assert channel_error(consume(name, 7))[0] == 406
     code, text = channel_error(consume(keyed, "true"))
     assert (code, "ordered by key" in text) == (406, True)
+
+
+def test_a_consumer_with_an_end_is_cancelled_then(connection: Any, queue: QueueFactory) -> None:
+    name, channel = queue(), connection.channel()
+    ended: list[Any] = []
+    channel.add_on_cancel_callback(ended.append)
+    channel.basic_consume(name, print, arguments={"x-expires": 100})
+    lasting = Inbox(connection.channel(), name, arguments={"x-expires": 600_000})
+    wait_until(lambda: connection.process_data_events(0.01) or ended, what="the end of the consumer")
+    publish(channel, name, 1)
+    lasting.wait(1)

@@ -24,6 +24,7 @@ And of a consumer:
 | x-filter | our own: only messages that this filter matches (see selection) |
 | x-get | our own: one message if there is one now, then the consumer is cancelled: basic.get with a filter |
 | x-browse | our own: the same, and the message stays in the queue, held by nobody |
+| x-expires | our own: milliseconds after which the consumer is cancelled |
 | x-lease-ms | our own: as of a queue, for this consumer |
 | x-delivery-count | our own: tell how often a message was delivered before, as quorum queues do |
 """
@@ -79,6 +80,7 @@ _CONSUMER_CHECKS: Final[Checks] = {
     "x-filter": must_be.text,
     "x-get": must_be.boolean,
     "x-browse": must_be.boolean,
+    "x-expires": must_be.at_least(1, MAX_EXPIRY_MS, "value_too_large"),
     "x-lease-ms": must_be.at_least(1, MAX_EXPIRY_MS, "value_too_large"),
     "x-delivery-count": must_be.boolean,
 }
@@ -138,6 +140,7 @@ class Wish(NamedTuple):
     once: bool = False
     browse: bool = False
     place: object = NEXT  # where a stream's consumer begins
+    expires_ms: int | None = None  # from now on
 
 
 def read_wish(queue: str, vhost: str, queue_arguments: Arguments, arguments: Arguments) -> Wish:
@@ -162,7 +165,13 @@ def read_wish(queue: str, vhost: str, queue_arguments: Arguments, arguments: Arg
         except InvalidFilter as error:
             raise precondition(f"invalid arg 'x-filter' for {owner}: {error}") from None
     browse = arguments.get("x-browse") is True
-    return Wish(_number(arguments, "x-priority") or 0, selector, browse or arguments.get("x-get") is True, browse)
+    return Wish(
+        _number(arguments, "x-priority") or 0,
+        selector,
+        browse or arguments.get("x-get") is True,
+        browse,
+        expires_ms=_number(arguments, "x-expires"),
+    )
 
 
 _PLAIN: Final = Wish()

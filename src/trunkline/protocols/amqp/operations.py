@@ -6,6 +6,7 @@ closes the channel or the connection with them.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 
@@ -85,12 +86,21 @@ def basic_consume(channel: Channel, method: m.BasicConsume) -> Later:
             arguments=arguments,
         )
         channel.add_consumer(consumer, wish.selector)
+        if wish.expires_ms is not None:
+            asyncio.get_running_loop().call_later(wish.expires_ms / 1000, _expire, channel, consumer)
         if not method.nowait:
             # Deliveries come at the end of the turn, and so after this.
             session.send_method(channel.number, m.BasicConsumeOk(tag))
         return None
 
     return with_queue(channel, method.queue, consume)
+
+
+def _expire(channel: Channel, consumer: Consumer) -> None:
+    """A consumer's time is over, unless it was cancelled before."""
+    if channel.open and channel.consumers.get(consumer.tag) is consumer:
+        consumer.queue.cursor.remove_consumer(consumer)
+        channel.consumer_cancelled(consumer)
 
 
 async def _consume_stream(channel: Channel, method: m.BasicConsume, queue: Queue, tag: str, wish: Wish) -> None:

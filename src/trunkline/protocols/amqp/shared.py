@@ -1,4 +1,4 @@
-"""Maps and teams over AMQP, which has no methods for them.
+"""Maps, teams and what was advertised, over AMQP, which has no methods for them.
 
 A request is a message to the default exchange with the routing key `amq.trunkline.shared`, JSON {"do": name, …} as its body and a
 direct reply-to address; the reply is JSON {"ok": …} or {"error": reason, "text": …}. Values are base64 beside their type.
@@ -17,6 +17,7 @@ from typing import Final
 
 from trunkline.broker.messaging import refusals
 from trunkline.broker.messaging.refusals import Reason, Refused
+from trunkline.broker.shared.advertisements import EXCHANGE, advertised
 from trunkline.broker.shared.shared_map import Entry
 from trunkline.broker.shared.shared_state import MAP_PREFIX, TEAM_PREFIX, SharedState
 from trunkline.broker.state.virtual_host import VirtualHost
@@ -56,6 +57,8 @@ class SharedRequests:
             asked = json.loads(request)
             if not isinstance(asked, dict):
                 raise refusals.precondition("a request is a JSON object")
+            if asked.get("do") == "advertised":
+                return _encoded({"ok": _advertised(vhost, asked, may)})
             work = self._requests.get(str(asked.get("do")))
             if work is None:
                 raise refusals.precondition(f"there is no request '{asked.get('do')}'")
@@ -152,6 +155,12 @@ class SharedRequests:
         team.heard_of(_text(asked, "member"))
         records, following = await team.receive(_number(asked, "after"), _wait_s(asked))
         return {"records": records, "next": following}
+
+
+def _advertised(vhost: VirtualHost, asked: Json, may: May) -> Json:
+    may(Access.READ, EXCHANGE)
+    found = advertised(vhost, _text(asked, "kind"), _text(asked, "text"))
+    return {"advertisements": [{"kind": kind, "text": text} for kind, text in found]}
 
 
 def _name(asked: Json, prefix: str, access: Access, may: May) -> str:
