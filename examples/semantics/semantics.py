@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import trunkline
+from trunkline.listeners import LISTENERS
 
 DELIVERIES = ("at-most-once", "at-least-once", "exactly-once", "transaction", "timeout")
 IN_QUEUE = ("exactly-once", "transaction")  # their effects are messages
@@ -83,9 +84,9 @@ class Broker:
     def start(self) -> None:
         ready = self._directory / "ready.json"
         ready.unlink(missing_ok=True)
-        ports = {"KAFKA": str(self._ports[0]), "AMQP": str(self._ports[1])}
-        off = dict.fromkeys(("MQTT", "MQTT_WS", "STOMP", "STOMP_WS", "SQS", "HTTP"), "off")
-        environment = {**os.environ, **{f"TRUNKLINE_{name}_PORT": port for name, port in {**off, **ports}.items()}}
+        ports = {"kafka": self._ports[0], "amqp": self._ports[1]}  # the other listeners are off
+        settings = {f"TRUNKLINE_{row.setting.upper()}": str(ports.get(row.name, "off")) for row in LISTENERS}
+        environment = {**os.environ, **settings}
         command = [sys.executable, "-m", "trunkline", "serve", "--data", str(self._directory / "data")]
         with (self._directory / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(

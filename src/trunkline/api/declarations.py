@@ -12,8 +12,10 @@ from trunkline.protocols.amqp import methods as m
 DELAYS = "trunkline.delay"  # the exchange for messages that wait
 
 
-async def declare_queue(link: Link, name: str, arguments: Mapping[str, FieldValue], timeout_s: float) -> None:
-    """A durable queue. Without arguments one that is there is taken as it is."""
+async def declare_queue(
+    link: Link, name: str, arguments: Mapping[str, FieldValue], timeout_s: float, *, durable: bool = True
+) -> None:
+    """A queue, durable unless said. Without arguments one that is there is taken as it is."""
     if not arguments:
         channel = await link.channel(timeout_s)
         try:
@@ -24,7 +26,7 @@ async def declare_queue(link: Link, name: str, arguments: Mapping[str, FieldValu
             if error.name != "NOT_FOUND":
                 raise
     channel = await link.channel(timeout_s)
-    await channel.call(_declaration(name, arguments), m.QueueDeclareOk, timeout_s)
+    await channel.call(_declaration(name, arguments, durable=durable), m.QueueDeclareOk, timeout_s)
     await channel.close(timeout_s)
 
 
@@ -39,5 +41,7 @@ async def declare_delays(link: Link, queue: str, timeout_s: float) -> None:
     await channel.close(timeout_s)
 
 
-def _declaration(name: str, arguments: Mapping[str, FieldValue], *, passive: bool = False) -> m.QueueDeclare:
-    return m.QueueDeclare(0, name, passive, True, False, False, False, dict(arguments))
+def _declaration(
+    name: str, arguments: Mapping[str, FieldValue], *, passive: bool = False, durable: bool = True
+) -> m.QueueDeclare:
+    return m.QueueDeclare(0, name, passive, durable, False, False, False, dict(arguments))

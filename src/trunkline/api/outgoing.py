@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from trunkline.api import bodies
@@ -21,6 +21,7 @@ from trunkline.protocols.amqp.codec import Properties, encode_properties
 from trunkline.protocols.amqp.properties import MESSAGE_ID
 
 _PERSISTENT, _TRANSIENT = 2, 1
+_PORTION = 5_000  # messages that are under way at once
 
 
 class Letter:
@@ -120,6 +121,23 @@ class Outgoing:
                 raise explained(error) from None
         await self._wire.attempt(lambda link, left: self._send(link, letter, left), self._wire.deadline(timeout))
         return letter.id
+
+    async def send_all(self, letters: Sequence[Letter], timeout: float | None) -> dict[int, Exception]:
+        """Many at once; the errors of those that were not stored, by their place. Nothing is sent again."""
+        deadline = self._wire.deadline(timeout)
+        channel = self._wire.publishing_now()
+        if channel is None:
+            channel = await self._wire.attempt(self._wire.publishing, deadline)
+        errors: dict[int, Exception] = {}
+        for start in range(0, len(letters), _PORTION):
+            portion = letters[start : start + _PORTION]
+            told = await channel.publish_all(
+                [(each.exchange, each.routing_key, each.properties, each.body, each.id) for each in portion],
+                self._wire.left(deadline),
+                mandatory=True,
+            )
+            errors.update({start + place: error for place, error in told.items()})
+        return errors
 
     async def _send(self, link: Link, letter: Letter, timeout_s: float) -> None:
         channel = await self._wire.publishing(link, timeout_s)

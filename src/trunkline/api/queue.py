@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from trunkline.api.callbacks import Callback
 from trunkline.api.declarations import DELAYS, declare_delays, declare_queue
 from trunkline.api.delivery import TRANSACTIONAL, Delivery
-from trunkline.api.errors import BodyRefused, NoRoute
+from trunkline.api.errors import BodyRefused, ConnectionLost, NoRoute
 from trunkline.api.handle import Handle
 from trunkline.api.intake import Intake
 from trunkline.api.message import Message, MessageId
@@ -25,10 +25,11 @@ from trunkline.api.receiver import Receiver
 from trunkline.api.retry import Retry
 from trunkline.api.settlement import Settlement
 from trunkline.api.transaction import Transaction
-from trunkline.api.wire import Wire
+from trunkline.api.wire import Wire, explained
 from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.client.link import Link
 from trunkline.client.link_channel import LinkChannel
+from trunkline.client.link_errors import LinkLost, Returned
 from trunkline.protocols.amqp.frames import Deliver
 
 T = TypeVar("T")
@@ -145,7 +146,14 @@ class Queue(Generic[T]):
         if self._settings.delivery == "exactly-once":
             return await self._putter().put(list(values))
         letters = [self._outgoing.letter(value, "", self.name, mandatory=True) for value in values]
-        return list(await asyncio.gather(*[self._send(letter, timeout) for letter in letters]))
+        errors = await self._outgoing.send_all(letters, timeout)
+        for place, error in errors.items():
+            if isinstance(error, LinkLost) and self._settings.delivery == "at-most-once":
+                raise ConnectionLost(f"whether all messages are stored is not known: {error}")
+            if not isinstance(error, LinkLost | Returned):
+                raise explained(error)
+            await self._send(letters[place], timeout)
+        return [letter.id for letter in letters]
 
     async def _send(self, letter: Letter, timeout: float | None) -> MessageId:
         again = self._settings.delivery != "at-most-once"

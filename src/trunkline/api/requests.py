@@ -22,6 +22,7 @@ from trunkline.protocols.amqp.frames import Deliver
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 ERROR_HEADER = "x-error"
+_AGAIN_S = 0.1
 
 
 class Requests:
@@ -59,7 +60,15 @@ class Requests:
             reply_to=REPLY_TO,
             message_id=number,
         )
-        reply = Message[Any](await self.ask(channel, letter, number, deadline), None, into)
+        try:
+            delivered = await self.ask(channel, letter, number, deadline)
+        except NoRoute:
+            # After a restart of the broker the services come back a moment later.
+            if not self._wire.lately_reconnected or self._wire.left(deadline) <= _AGAIN_S:
+                raise
+            await asyncio.sleep(_AGAIN_S)
+            return await self.request(service, value, self._wire.left(deadline), headers=headers, into=into)
+        reply = Message[Any](delivered, None, into)
         error = reply.headers.get(ERROR_HEADER)
         if error is not None:
             raise RequestFailed(str(error))

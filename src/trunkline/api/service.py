@@ -1,7 +1,7 @@
 """A service: requests taken off its queue, answered with what a function returns.
 
-The queue is durable, so a service that restarts finds the requests that still wait; they are not, and expire with their askers'
-patience. What the function raises is the reply, too: the asker gets `RequestFailed` with its text.
+Its queue is in the broker's memory and stays while the service restarts; requests expire with their askers' patience. Replies go
+straight to the asker, on the channel that the requests come on. What the function raises is the reply, too: the asker gets `RequestFailed` with its text.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ async def start_service(
                     persistent=False,
                     correlation_id=message.properties.correlation_id,
                 )
-                await outgoing.send(letter, None, again=False)
+                message.settlement.reply(letter.routing_key, letter.properties, letter.body)
             await message.ack()
 
     async def prepare(link: Link, channel: LinkChannel, timeout_s: float) -> str:
-        await declare_queue(link, name, {}, timeout_s)
+        await declare_queue(link, name, {}, timeout_s, durable=False)
         return name
 
     handling = Handle(handle, concurrency, no_ack=False)

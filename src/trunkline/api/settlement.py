@@ -47,6 +47,10 @@ class Settlement:
         self.take(tag)
         self.channel.link.write(encode_confirm(self.channel.number, tag, False))
 
+    def reply(self, address: str, properties: bytes, body: bytes) -> None:
+        """To who waits at a direct reply's address; to nobody, if he does not any more."""
+        self.channel.publish("", address, properties, body, self.timeout_s).add_done_callback(_ignore)
+
     def reject(self, tag: int) -> None:
         self.take(tag)
         self.channel.link.write(encode_confirm(self.channel.number, tag, False, nack=True))

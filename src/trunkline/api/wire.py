@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 _CONNECT_S = 5.0
+_LATELY_S = 5.0
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class Wire:
         self._why: Exception = LinkLost("not connected yet")
         self.closed = False
         self.reconnections = 0
+        self._reconnected_at = 0.0
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -111,6 +113,7 @@ class Wire:
             try:
                 await self._connect(_CONNECT_S)
                 self.reconnections += 1
+                self._reconnected_at = asyncio.get_running_loop().time()
                 return
             except (LinkLost, LinkTimeout, LinkRefused, TrunklineError) as error:
                 self._why = error
@@ -119,6 +122,11 @@ class Wire:
                     link.abort(LinkLost(str(error)))
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    @property
+    def lately_reconnected(self) -> bool:
+        """Others may not be back yet."""
+        return self.reconnections > 0 and asyncio.get_running_loop().time() - self._reconnected_at < _LATELY_S
 
     def add(self, part: Resumable) -> None:
         self._parts[part] = None

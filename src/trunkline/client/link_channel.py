@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from trunkline.broker.messaging.typed_values import FieldValue
@@ -47,9 +47,58 @@ class _Call(NamedTuple):
     name: str
 
 
+class Outcome(Protocol):
+    """What is told of a publication: a future is one."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: None, /) -> None: ...
+
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+
+class Bulk:
+    """The outcome of many publications, as one future: the errors of those that failed, by their place."""
+
+    __slots__ = ("errors", "left", "over")
+
+    def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.left = count
+        self.errors: dict[int, Exception] = {}
+        self.over: asyncio.Future[dict[int, Exception]] = loop.create_future()
+
+    def ended(self) -> None:
+        self.left -= 1
+        if not self.left and not self.over.done():
+            self.over.set_result(self.errors)
+
+
+class _Part:
+    """One publication of a bulk."""
+
+    __slots__ = ("_bulk", "_ended", "_place")
+
+    def __init__(self, bulk: Bulk, place: int) -> None:
+        self._bulk = bulk
+        self._place = place
+        self._ended = False
+
+    def done(self) -> bool:
+        return self._ended
+
+    def set_result(self, result: None, /) -> None:
+        self._ended = True
+        self._bulk.ended()
+
+    def set_exception(self, exception: Exception, /) -> None:
+        self._ended = True
+        self._bulk.errors[self._place] = exception
+        self._bulk.ended()
+
+
 class _Publication(NamedTuple):
     sequence: int
-    stored: asyncio.Future[None]
+    stored: Outcome
     deadline: float
     message_id: str | None
 
@@ -126,6 +175,32 @@ class LinkChannel:
             )
         )
         return stored
+
+    def publish_all(
+        self, letters: Sequence[tuple[str, str, bytes, bytes, str]], timeout_s: float, *, mandatory: bool = False
+    ) -> asyncio.Future[dict[int, Exception]]:
+        """Publish many (exchange, routing key, properties, body, message id), waited for together.
+
+        The future is the errors of those that failed, by their place: as of `publish`.
+        """
+        link = self.link
+        bulk = Bulk(len(letters), link.loop)
+        if self.ended is not None or not letters:
+            ended = self.ended
+            bulk.over.set_result({} if ended is None else dict.fromkeys(range(len(letters)), ended))
+            return bulk.over
+        deadline = link.loop.time() + timeout_s
+        sequence, line, number, frame_max = self._sequence, self._publications, self.number, link.frame_max_bytes
+        frames: list[bytes] = []
+        for place, (exchange, routing_key, properties, body, message_id) in enumerate(letters):
+            sequence += 1
+            line.append(_Publication(sequence, _Part(bulk, place), deadline, message_id))
+            frames.append(
+                encode_publish(number, exchange, routing_key, properties, body, frame_max, mandatory=mandatory)
+            )
+        self._sequence = sequence
+        link.write(b"".join(frames))
+        return bulk.over
 
     def publish_unconfirmed(
         self, exchange: str, routing_key: str, properties: bytes, body: bytes, *, mandatory: bool = False
@@ -274,13 +349,14 @@ class LinkChannel:
         if self.ended is not None:
             return
         self.ended = why
-        waiting: list[asyncio.Future[m.Method] | asyncio.Future[None]] = [call.answer for call in self._calls]
+        waiting: list[asyncio.Future[m.Method] | Outcome] = [call.answer for call in self._calls]
         waiting += [publication.stored for publication in self._publications]
         waiting += self._once.values()
-        for future in waiting:
-            if not future.done():
-                future.set_exception(why)
-                future.exception()  # whoever stopped waiting for it is not reported
+        for each in waiting:
+            if not each.done():
+                each.set_exception(why)
+                if isinstance(each, asyncio.Future):
+                    each.exception()  # whoever stopped waiting for it is not reported
         self._calls.clear()
         self._publications.clear()
         self._consumers.clear()
