@@ -37,7 +37,7 @@ from trunkline.api.service import start_service
 from trunkline.api.shared_map import SharedMap
 from trunkline.api.space import Space
 from trunkline.api.stream import Start, Stream
-from trunkline.api.subscription import EVENTS, TYPE_HEADER, Subscription
+from trunkline.api.subscription import EVENTS, TYPE_HEADER, Since, Subscription
 from trunkline.api.transaction import Transaction, Transactions
 from trunkline.api.wire import Wire
 from trunkline.api.workers import Function, Workers
@@ -223,13 +223,24 @@ class Connection:
         function: Callable[..., object],
         *,
         expiry: float | None = None,
+        since: Since | None = None,
         timeout: float | None = None,
     ) -> Handle:
-        """Call the function for each event that matches, in order, until the handle is stopped or it expires."""
-        return await self.start_subscription(filter, Callback(function), expiry=expiry, timeout=timeout)
+        """Call the function for each event that matches, in order, until the handle is stopped or it expires.
+
+        `since` ("earliest", a datetime or a timedelta) begins in the past: with what was kept since somebody first asked for it,
+        or advertised the same filter with `keep`.
+        """
+        return await self.start_subscription(filter, Callback(function), expiry=expiry, since=since, timeout=timeout)
 
     async def start_subscription(
-        self, filter: Filter, callback: Callback, *, expiry: float | None = None, timeout: float | None = None
+        self,
+        filter: Filter,
+        callback: Callback,
+        *,
+        expiry: float | None = None,
+        since: Since | None = None,
+        timeout: float | None = None,
     ) -> Handle:
         async def handle(message: Message[Any]) -> None:
             try:
@@ -240,7 +251,7 @@ class Connection:
         handling = Handle(handle, 1, no_ack=False)
         if not callback.awaited:
             handling.threads = callback.threads = ThreadPoolExecutor(1, "trunkline-subscription")
-        await Subscription(self.wire, filter).start(handling, self.wire.deadline(timeout))
+        await Subscription(self.wire, filter, since).start(handling, self.wire.deadline(timeout))
         if expiry is not None:
             handling.expire_in(expiry)
         return self.keep(handling)
@@ -328,10 +339,19 @@ class Connection:
         """Start the functions that were decorated."""
         return await self.workers.start(Callback)
 
-    async def advertise(self, filter: Filter, *, timeout: float | None = None) -> Advertisement:
-        """Say what will be published, until the advertisement is stopped or the connection closed."""
+    async def advertise(
+        self, filter: Filter, *, keep: float | None = None, timeout: float | None = None
+    ) -> Advertisement:
+        """Say what will be published, until the advertisement is stopped or the connection closed.
+
+        With `keep` it is kept for so many seconds, for those who subscribe with `since`.
+        """
+        deadline = self.wire.deadline(timeout)
+        if keep is not None:
+            kept = Subscription(self.wire, filter, "earliest")
+            await self.wire.attempt(lambda link, left: kept.keep(link, left, keep), deadline)
         advertisement = Advertisement(self.wire, filter)
-        await advertisement.start(self.wire.deadline(timeout))
+        await advertisement.start(deadline)
         return advertisement
 
     async def advertised(self, filter: Filter, *, timeout: float | None = None) -> int:

@@ -13,10 +13,16 @@ DELAYS = "trunkline.delay"  # the exchange for messages that wait
 
 
 async def declare_queue(
-    link: Link, name: str, arguments: Mapping[str, FieldValue], timeout_s: float, *, durable: bool = True
+    link: Link,
+    name: str,
+    arguments: Mapping[str, FieldValue],
+    timeout_s: float,
+    *,
+    durable: bool = True,
+    as_it_is: bool = False,
 ) -> None:
-    """A queue, durable unless said. Without arguments one that is there is taken as it is."""
-    if not arguments:
+    """A queue, durable unless said. Without arguments, or with `as_it_is`, one that is there is taken as it is."""
+    if not arguments or as_it_is:
         channel = await link.channel(timeout_s)
         try:
             await channel.call(_declaration(name, {}, passive=True), m.QueueDeclareOk, timeout_s)

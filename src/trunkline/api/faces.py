@@ -26,6 +26,7 @@ from trunkline.api.message import MessageId
 from trunkline.api.portal import Portal
 from trunkline.api.retry import Retry
 from trunkline.api.shared_faces import Group, SharedMap, Space, Stoppable
+from trunkline.api.subscription import Since
 from trunkline.api.workers import Function
 from trunkline.broker.messaging.typed_values import FieldValue
 
@@ -439,11 +440,16 @@ class Connection:
         function: Callable[..., object],
         *,
         expiry: float | None = None,
+        since: Since | None = None,
         timeout: float | None = None,
     ) -> Handle:
-        """Call the function for each event that matches, in order, until the handle is stopped or it expires."""
+        """Call the function for each event that matches, in order, until the handle is stopped or it expires.
+
+        `since` ("earliest", a datetime or a timedelta) begins in the past: with what was kept since somebody first asked for it,
+        or advertised the same filter with `keep`.
+        """
         callback = callback_of(self._portal, function)
-        started = self.core.start_subscription(filter, callback, expiry=expiry, timeout=timeout)
+        started = self.core.start_subscription(filter, callback, expiry=expiry, since=since, timeout=timeout)
         return Handle(self._portal, self._portal.call(started))
 
     # -- streams -------------------------------------------------------------------------------------------------
@@ -528,9 +534,12 @@ class Connection:
         started = self._portal.call(self.core.workers.start(partial(callback_of, self._portal)))
         return [Handle(self._portal, handle) for handle in started]
 
-    def advertise(self, filter: Filter, *, timeout: float | None = None) -> Stoppable:
-        """Say what will be published, until the advertisement is stopped or the connection closed."""
-        return Stoppable(self._portal, self._portal.call(self.core.advertise(filter, timeout=timeout)))
+    def advertise(self, filter: Filter, *, keep: float | None = None, timeout: float | None = None) -> Stoppable:
+        """Say what will be published, until the advertisement is stopped or the connection closed.
+
+        With `keep` it is kept for so many seconds, for those who subscribe with `since`.
+        """
+        return Stoppable(self._portal, self._portal.call(self.core.advertise(filter, keep=keep, timeout=timeout)))
 
     def advertised(self, filter: Filter, *, timeout: float | None = None) -> int:
         """Does anyone publish this? How many have advertised what may match."""

@@ -42,14 +42,19 @@ class Intake:
         no_ack: bool = False,
         arguments: Mapping[str, FieldValue] | None = None,
         lost: Callable[[], None] | None = None,
+        per_consumer: bool = False,
     ) -> None:
-        """`prepare` gives the queue's name. `lost` is called when what was delivered so far is no longer ours."""
+        """`prepare` gives the queue's name. `lost` is called when what was delivered so far is no longer ours.
+
+        `per_consumer`: the prefetch is said as streams want it, and cannot be changed.
+        """
+        self._global = not per_consumer
         self._wire = wire
         self._prepare = prepare
         self._arrived = arrived
         self._prefetch = prefetch
         self._no_ack = no_ack
-        self._arguments = dict(arguments or {})
+        self.arguments = dict(arguments or {})
         self._on_lost = lost
         self._tag = f"api-{next(_tags)}"
         self._queue = ""
@@ -80,20 +85,18 @@ class Intake:
         settlement = await self._open(link, timeout_s)
         channel = settlement.channel
         if not self._no_ack:
-            await channel.call(m.BasicQos(0, self._prefetch, True), m.BasicQosOk, timeout_s)
+            await channel.call(m.BasicQos(0, self._prefetch, self._global), m.BasicQosOk, timeout_s)
 
         def arrived(delivered: Deliver) -> None:
             self._arrived(delivered, settlement)
 
-        await channel.consume(
-            self._queue, self._tag, arrived, timeout_s, no_ack=self._no_ack, arguments=self._arguments
-        )
+        await channel.consume(self._queue, self._tag, arrived, timeout_s, no_ack=self._no_ack, arguments=self.arguments)
 
     async def get(self, link: Link, timeout_s: float) -> tuple[Deliver, Settlement] | None:
         """What is there now, without consuming: with arguments, this is what a consumer with `x-get` is for."""
         settlement = await self._open(link, timeout_s)
         delivered = await settlement.channel.consume_once(
-            self._queue, f"{self._tag}-{next(_tags)}", timeout_s, {**self._arguments, "x-get": True}
+            self._queue, f"{self._tag}-{next(_tags)}", timeout_s, {**self.arguments, "x-get": True}
         )
         return None if delivered is None else (delivered, settlement)
 

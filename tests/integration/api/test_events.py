@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -127,5 +128,29 @@ def test_a_callback_that_raises_does_not_stop_the_rest(face: str, url: str, uniq
         for number in range(6):
             await now(t.publish(number, topic=topic))
         await eventually(lambda: seen == [0, 2, 4] and handle.failed == 3)
+
+    play(face, url, scenario)
+
+
+def test_who_comes_late_gets_the_past_of_what_was_kept(face: str, url: str, unique: Unique) -> None:
+    async def scenario(t: Any) -> None:
+        topic = unique("kept")
+        advertised = await now(t.advertise(Topic(f"{topic}/#"), keep=3600))
+        assert await now(t.advertised(Topic(f"{topic}/a"))) == 1
+        for number in range(5):
+            await now(t.publish(number, topic=f"{topic}/a"))
+        seen: list[int] = []
+        await now(t.subscribe(Topic(f"{topic}/#"), lambda event: seen.append(event.value), since="earliest"))
+        await eventually(lambda: seen == [0, 1, 2, 3, 4])
+        await now(t.publish(5, topic=f"{topic}/b"))
+        await eventually(lambda: seen == [0, 1, 2, 3, 4, 5])
+        again: list[int] = []
+        handle = await now(
+            t.subscribe(Topic(f"{topic}/#"), lambda event: again.append(event.value), since=timedelta(hours=1))
+        )
+        await eventually(lambda: again == [0, 1, 2, 3, 4, 5])
+        await now(handle.stop())
+        await now(advertised.stop())
+        assert await now(t.advertised(Topic(f"{topic}/a"))) == 0
 
     play(face, url, scenario)
