@@ -36,6 +36,7 @@ MODULES = (
     "trunkline.protocols.amqp.frames",
     "trunkline.protocols.amqp.parser",
     "trunkline.protocols.amqp.codec",
+    "trunkline.protocols.stomp.codec",
     "trunkline.protocols.mqtt.values",
     "trunkline.protocols.mqtt.properties",
     "trunkline.protocols.mqtt.packets",

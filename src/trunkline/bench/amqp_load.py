@@ -20,18 +20,15 @@ Limit: a measurement that takes longer than `MEASURE_TIMEOUT_S` fails.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import secrets
 import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from socket import socket
-from threading import BrokenBarrierError
 
 from trunkline.bench.amqp_cases import (
     ACK_EACH,
@@ -56,6 +53,7 @@ from trunkline.bench.amqp_frames import (
 )
 from trunkline.bench.cases import percentile
 from trunkline.bench.librdkafka import LoadError
+from trunkline.bench.sides import run_sides
 from trunkline.client.amqp import AmqpClient, parse_url
 from trunkline.client.errors import ClientError
 from trunkline.protocols.amqp import methods as m
@@ -66,8 +64,6 @@ EMPTY_TIMEOUT_S = 10.0
 READ_BYTES = 1 << 20
 PIECE_BYTES = 1 << 18  # sent in one call while confirms are awaited
 LATENCY_WARM_UP_FRACTION = 0.1
-
-Side = Callable[[Barrier], tuple[float, float, list[float]]]  # begun, ended, samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +157,7 @@ class Places:
 
 def _stream(job: Job, places: Places, admin: AmqpClient) -> float:
     case = job.case
-    (begun, confirmed, _), (_, received, _) = _run_sides(
+    (begun, confirmed, _), (_, received, _) = run_sides(
         lambda barrier: _publish(job, places, barrier), lambda barrier: _consume(job, places, barrier)
     )
     deadline = time.monotonic() + EMPTY_TIMEOUT_S
@@ -174,14 +170,14 @@ def _stream(job: Job, places: Places, admin: AmqpClient) -> float:
 
 
 def _fill(job: Job, places: Places) -> float:
-    ((begun, confirmed, _),) = _run_sides(lambda barrier: _publish(job, places, barrier))
+    ((begun, confirmed, _),) = run_sides(lambda barrier: _publish(job, places, barrier))
     # Not measured: that all of it is there, once and in order.
-    _run_sides(lambda barrier: _consume(job, places, barrier))
+    run_sides(lambda barrier: _consume(job, places, barrier))
     return job.messages / (confirmed - begun)
 
 
 def _request_reply(job: Job, places: Places) -> list[float]:
-    _, (_, _, latencies_ms) = _run_sides(
+    _, (_, _, latencies_ms) = run_sides(
         lambda barrier: _reply(job, places, barrier), lambda barrier: _request(job, places, barrier)
     )
     measured = latencies_ms[int(len(latencies_ms) * LATENCY_WARM_UP_FRACTION) :]
@@ -370,49 +366,6 @@ def _listen(client: AmqpClient, queue: str, job: Job) -> tuple[socket, _One]:
     wire = client.take_over()
     wire.settimeout(MEASURE_TIMEOUT_S)
     return wire, _One(wire, Deliveries("", queue, job.size_bytes, persistent=False))
-
-
-# -- processes -----------------------------------------------------------------------------------------------------------
-
-
-def _run_sides(*sides: Side) -> list[tuple[float, float, list[float]]]:
-    """Each side in a process of its own, started together. The monotonic clock is one for all of them."""
-    forks = multiprocessing.get_context("fork")
-    barrier = forks.Barrier(len(sides))
-    running = []
-    for side in sides:
-        ours, theirs = forks.Pipe(duplex=False)
-        process = forks.Process(target=_run_side, args=(side, barrier, theirs))
-        process.start()
-        theirs.close()
-        running.append((process, ours))
-    results: list[tuple[float, float, list[float]]] = []
-    errors: list[str] = []
-    for process, ours in running:
-        try:
-            result = ours.recv() if ours.poll(MEASURE_TIMEOUT_S + START_TIMEOUT_S) else "it did not end"
-        except EOFError:
-            result = "it ended without a result"
-        if isinstance(result, str):
-            errors.append(result)
-            barrier.abort()
-        else:
-            results.append(result)
-        process.join(1.0)
-        if process.is_alive():
-            process.kill()
-            process.join()
-    if errors:
-        raise LoadError("; ".join(errors))
-    return results
-
-
-def _run_side(side: Side, barrier: Barrier, pipe: Connection) -> None:
-    try:
-        pipe.send(side(barrier))
-    except (LoadError, ClientError, OSError, BrokenBarrierError) as error:
-        barrier.abort()
-        pipe.send(f"{type(error).__name__}: {error}")
 
 
 def main() -> None:

@@ -11,7 +11,16 @@ import click
 from rich.console import Console
 
 from trunkline import CODECS_COMPILED
-from trunkline.bench import amqp_contest, api_contest, elasticmq, mqtt_contest, report, share_contest, sqs_contest
+from trunkline.bench import (
+    amqp_contest,
+    api_contest,
+    elasticmq,
+    mqtt_contest,
+    report,
+    share_contest,
+    sqs_contest,
+    stomp_contest,
+)
 from trunkline.bench.amqp_contest import AmqpContest, AmqpScale
 from trunkline.bench.apache_kafka import KafkaUnavailable, fetch_jars
 from trunkline.bench.api_contest import ApiContest, ApiScale
@@ -26,11 +35,12 @@ from trunkline.bench.rabbitmq import RabbitMQUnavailable
 from trunkline.bench.share_contest import ShareContest, ShareScale
 from trunkline.bench.spark_cli import spark
 from trunkline.bench.sqs_contest import SqsContest, SqsScale
+from trunkline.bench.stomp_contest import StompContest, StompScale
 
 MAX_REPETITIONS = 100
 
 T = TypeVar("T")
-ScaleT = TypeVar("ScaleT", Scale, AmqpScale, MqttScale, ApiScale, ShareScale, SqsScale)
+ScaleT = TypeVar("ScaleT", Scale, AmqpScale, MqttScale, ApiScale, ShareScale, SqsScale, StompScale)
 
 
 @click.group()
@@ -173,6 +183,19 @@ def sqs(wish: Wish) -> None:
     if wish.peer:
         _or_say(elasticmq.fetch_jars)
     _compare(SqsContest(_scaled(sqs_contest.FULL, sqs_contest.QUICK, wish)), wish)
+
+
+@bench.command()
+@_wishing("RabbitMQ with its STOMP plugin, from the system's packages, started")
+def stomp(wish: Wish) -> None:
+    """Throughput, memory and start-up of the STOMP listener.
+
+    \b
+    trunkline bench stomp --peer --quick
+    trunkline bench stomp --peer --case 'persistent/*'
+    trunkline bench stomp --address 127.0.0.1:61613 --json
+    """
+    _compare(StompContest(_scaled(stomp_contest.FULL, stomp_contest.QUICK, wish)), wish)
 
 
 def _scaled(full: ScaleT, quick: ScaleT, wish: Wish) -> ScaleT:

@@ -63,6 +63,11 @@ class RabbitMQ(ServerProcess):
 
     @property
     def address(self) -> str:
+        """Where it is measured."""
+        return self.amqp_address
+
+    @property
+    def amqp_address(self) -> str:
         return f"{LOOPBACK}:{self._port}"
 
     @property
@@ -100,7 +105,7 @@ class RabbitMQ(ServerProcess):
         _wait_for_listener(mapper_port, started + START_TIMEOUT_S)
         self._run(
             [script],
-            lambda is_alive: wait_until_serving(self.address, START_TIMEOUT_S, is_alive, greet),
+            lambda is_alive: wait_until_serving(self.amqp_address, START_TIMEOUT_S, is_alive, greet),
             environment=environment,
             started=started,
         )

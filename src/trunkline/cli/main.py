@@ -37,6 +37,7 @@ _COMMANDS = {
     "acl": _Entry("trunkline.cli.acl", "acl", "Add, list, remove and try out rules: who may do what."),
     "audit": _Entry("trunkline.cli.audit", "audit", "Show logins, refusals and administrative changes."),
     "mqtt": _Entry("trunkline.cli.mqtt", "mqtt", "Subscribe to MQTT topics and publish to them."),
+    "stomp": _Entry("trunkline.cli.stomp", "stomp", "Send to STOMP destinations and subscribe to them."),
     "session": _Entry("trunkline.cli.session", "session", "List, show and end MQTT sessions."),
     "retained": _Entry("trunkline.cli.retained", "retained", "List and clear retained MQTT messages."),
     "sqs": _Entry("trunkline.cli.sqs", "sqs", "Create, send to, receive from and redrive queues as SQS has them."),

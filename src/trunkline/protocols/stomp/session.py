@@ -169,7 +169,7 @@ class Session:
                     self._publishes = True
                     later = sender.send(event)
                 elif isinstance(event, Frame):
-                    later = self._step(event)
+                    later = None if self._acknowledged(event) else self._step(event)
                 else:
                     raise event
             except FAILURES as failure:
@@ -179,6 +179,16 @@ class Session:
                 self._hold_back(events[position:])
                 self._task = asyncio.get_running_loop().create_task(self._carry_out(later, self._receipt_of(event)))
                 return
+
+    def _acknowledged(self, frame: Frame) -> bool:
+        """The same short cut for an ACK with nothing but an id; False: it is something else."""
+        if frame.command != b"ACK" or len(frame.lines) != 1 or self.state is not State.CONNECTED:
+            return False
+        line = frame.lines[0]
+        if self.version != V1_2 or not line.startswith(b"id:") or b"\\" in line:
+            return False
+        self._subscriptions.acknowledge(self._subscriptions.take("ACK", line[3:].decode("utf-8", "replace")))
+        return True
 
     async def _carry_out(self, later: Later, receipt: bytes) -> None:
         assert later is not None
@@ -287,7 +297,7 @@ class Session:
         transaction = headers.get("transaction")
         if transaction is not None:
             self._sender.check_open(transaction.encode())
-        taken = self._subscriptions.take(command, headers)
+        taken = self._subscriptions.take(command, headers.get("id" if self.version >= V1_2 else "message-id"))
         if transaction is not None:
             self._sender.settle_in(transaction.encode(), taken, acknowledge=command == "ACK", requeue=requeue)
             self._answer(receipt)

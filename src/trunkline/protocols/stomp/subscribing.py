@@ -248,12 +248,11 @@ class Subscriptions:
 
     # -- settling ------------------------------------------------------------------------------------------------------
 
-    def take(self, command: str, headers: dict[str, str]) -> list[Taken]:
-        """The deliveries that an ACK or NACK is about, which the client no longer holds."""
-        header = "id" if self._connection.version >= V1_2 else "message-id"
-        found = headers.get(header)
+    def take(self, command: str, found: str | None) -> list[Taken]:
+        """The deliveries that an ACK or NACK of this id is about, which the client no longer holds."""
         parts = [] if found is None else found.rsplit("@@", 2)
         if found is None or len(parts) != 3 or not parts[2].isascii() or not parts[2].isdigit() or len(parts[2]) > 18:
+            header = "id" if self._connection.version >= V1_2 else "message-id"
             raise invalid_header(f'"{command}" must include a valid "{header}" header')
         subscription = self._by_tag.get(parts[0])
         if subscription is None or parts[1] != self._connection.session_id:

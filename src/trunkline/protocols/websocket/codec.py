@@ -42,7 +42,7 @@ class Subprotocol(NamedTuple):
 
     names: tuple[str, ...]
     required: bool = True  # False: a client that offers none of the names is taken, too
-    text: bool = False  # sent in text frames, and taken in both kinds
+    text: bool = False  # sent in text frames where it is text, and taken in both kinds
 
 
 def frame(opcode: int, payload: bytes) -> bytes:

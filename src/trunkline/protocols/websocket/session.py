@@ -15,14 +15,14 @@ from trunkline.protocols.websocket.codec import GOING_AWAY, Opcode, Subprotocol,
 
 
 class WebSocketSession(Generic[S]):
-    __slots__ = ("_opcode", "_websocket", "_wire", "inside")
+    __slots__ = ("_text", "_websocket", "_wire", "inside")
 
     def __init__(
         self, wire: Wire, subprotocol: Subprotocol, max_frame_bytes: int, make_session: Callable[[Wire], S]
     ) -> None:
         self._wire = wire
         self._websocket = WebSocket(max_frame_bytes, subprotocol)
-        self._opcode = Opcode.TEXT if subprotocol.text else Opcode.BINARY
+        self._text = subprotocol.text
         self.inside = make_session(self)
 
     # -- for the connection ----------------------------------------------------------------------------------------
@@ -90,7 +90,9 @@ class WebSocketSession(Generic[S]):
 
     def write(self, data: Buffer) -> None:
         if self._websocket.open and not self._websocket.closed:
-            self._wire.write(frame_header(self._opcode, len(data)) + bytes(data))
+            payload = bytes(data)
+            opcode = Opcode.TEXT if self._text and _is_text(payload) else Opcode.BINARY
+            self._wire.write(frame_header(opcode, len(payload)) + payload)
 
     def write_all(self, buffers: Sequence[Buffer]) -> None:
         self.write(b"".join(buffers))
@@ -121,3 +123,14 @@ class WebSocketSession(Generic[S]):
 
     def crowded(self) -> bool:
         return self._wire.crowded()
+
+
+def _is_text(payload: bytes) -> bool:
+    """A text frame that is not UTF-8 ends the connection, on the client's side."""
+    if payload.isascii():
+        return True
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
