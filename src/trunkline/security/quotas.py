@@ -65,7 +65,7 @@ def check(entity: Entity, key: str, value: float) -> None:
         raise InvalidQuota(f"Quota {key} must be a whole number")
 
 
-class _Meter:
+class Meter:
     """What was counted in the last `WINDOW_MS`."""
 
     __slots__ = ("_samples", "_total")
@@ -103,7 +103,7 @@ class Quotas:
         self.by_entity: dict[Entity, dict[str, float]] = {}
         self.active = False  # whether there are any of clients; asked on every request
         self.of_addresses = False
-        self._meters: dict[tuple[str, Entity, str, str], _Meter] = {}
+        self._meters: dict[tuple[str, Entity, str, str], Meter] = {}
 
     def put(self, entity: Entity, values: Mapping[str, float]) -> None:
         """All quotas of an entity; none removes it."""
@@ -167,7 +167,7 @@ class Quotas:
                 return ((CLIENT_ID, what),), bound
         return None
 
-    def _metered(self, key: str, user: str, client_id: str) -> tuple[_Meter, float] | None:
+    def _metered(self, key: str, user: str, client_id: str) -> tuple[Meter, float] | None:
         found = self._found(key, user, client_id)
         if found is None:
             return None
@@ -176,11 +176,11 @@ class Quotas:
         whose = (user if USER in kinds else "", client_id if CLIENT_ID in kinds else "")
         return self._meter(key, entity, *whose), bound
 
-    def _meter(self, key: str, entity: Entity, user: str, client_id: str) -> _Meter:
+    def _meter(self, key: str, entity: Entity, user: str, client_id: str) -> Meter:
         place = (key, entity, user, client_id)
         meter = self._meters.get(place)
         if meter is None:
             if len(self._meters) >= MAX_METERS:
                 self._meters.clear()
-            meter = self._meters[place] = _Meter()
+            meter = self._meters[place] = Meter()
         return meter

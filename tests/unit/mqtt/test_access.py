@@ -296,3 +296,18 @@ def test_refusals_are_in_the_audit_trail() -> None:
         ]
 
     running(test)
+
+
+def test_a_user_who_publishes_more_than_allowed_is_read_later() -> None:
+    async def test(door: FrontDoor) -> None:
+        door.core.access.book.put_limits("user", "bob", {"max-message-rate": 10})
+        bob = await connected(door, "c")
+        bob.send(*[Publish("t", b"", 0) for _ in range(100)])
+        assert bob.reading
+        bob.send(Publish("t", b"", 0))
+        assert not bob.reading
+        async with asyncio.timeout(10):
+            while not bob.reading:
+                await asyncio.sleep(0.01)
+
+    running(test)

@@ -20,13 +20,15 @@ from trunkline.broker.state.arguments import from_json, to_json
 from trunkline.broker.state.rule_book import RuleBook
 from trunkline.broker.state.topology import settled
 from trunkline.broker.state.virtual_host import PREDECLARED, ExchangeInfo, VirtualHost
+from trunkline.security.limits import USER, VHOST, InvalidLimit
 from trunkline.security.scram import InvalidKeys, ScramKeys, from_document
 from trunkline.security.topic_permissions import TopicPermission
 from trunkline.security.users import SHA256, Accounts, InvalidAccount, Permission, User
 from trunkline.version import BEHAVES_LIKE, VERSION
 
 Json = dict[str, object]
-_LEFT_OUT = ("policies", "operator_policies", "parameters", "global_parameters")
+_LEFT_OUT = ("policies", "operator_policies", "global_parameters")
+_VHOST_LIMITS = "vhost-limits"  # a component of parameters
 
 
 def export_definitions(messaging: Messaging, accounts: Accounts, book: RuleBook) -> Json:
@@ -72,7 +74,7 @@ def export_definitions(messaging: Messaging, accounts: Accounts, book: RuleBook)
                 "hashing_algorithm": user.hashing_algorithm,
                 "scram": [keys.document() for keys in user.scram],
                 "tags": list(user.tags),
-                "limits": {},
+                "limits": dict(book.limits.by_place.get((USER, user.name), {})),
             }
             for user in accounts.users.values()
         ],
@@ -85,7 +87,11 @@ def export_definitions(messaging: Messaging, accounts: Accounts, book: RuleBook)
             {"user": user, "vhost": vhost, "exchange": exchange, "write": found.write, "read": found.read}
             for (user, vhost, exchange), found in book.topic_permissions.by_place.items()
         ],
-        "parameters": [],
+        "parameters": [
+            {"component": _VHOST_LIMITS, "vhost": name, "name": "limits", "value": dict(values)}
+            for (kind, name), values in book.limits.by_place.items()
+            if kind == VHOST
+        ],
         "global_parameters": [],
         "policies": [],
         "queues": queues,
@@ -128,6 +134,8 @@ async def import_definitions(messaging: Messaging, users: AccountRecords, book: 
             await settled(topology.add_vhost(_text(entry, "name")))
         for entry in _entries(document, "users"):
             await settled(users.put_user(_user(entry)))
+            if isinstance(entry.get("limits"), dict):
+                await settled(book.put_limits(USER, _text(entry, "name"), cast(Json, entry["limits"])))
         for entry in _entries(document, "permissions"):
             permission = Permission(_text(entry, "configure"), _text(entry, "write"), _text(entry, "read"))
             _vhost(messaging, entry)
@@ -136,7 +144,11 @@ async def import_definitions(messaging: Messaging, users: AccountRecords, book: 
             place = (_text(entry, "user"), _vhost(messaging, entry).name, _text(entry, "exchange"))
             found = TopicPermission(_text(entry, "write"), _text(entry, "read"))
             await settled(book.put_topic_permission(*place, found))
-    except InvalidAccount as error:
+        for entry in _entries(document, "parameters"):
+            if entry.get("component") == _VHOST_LIMITS and isinstance(entry.get("value"), dict):
+                values = cast(Json, entry["value"])
+                await settled(book.put_limits(VHOST, _vhost(messaging, entry).name, values))
+    except (InvalidAccount, InvalidLimit) as error:
         raise Refused(Reason.PRECONDITION_FAILED, str(error)) from None
     for entry in _entries(document, "exchanges"):
         await settled(topology.declare_exchange(_vhost(messaging, entry), _exchange(entry)))
@@ -165,6 +177,9 @@ async def import_definitions(messaging: Messaging, users: AccountRecords, book: 
     parts = ("users", "vhosts", "permissions", "topic_permissions", "exchanges", "queues", "bindings")
     imported = {part: len(_entries(document, part)) for part in parts}
     left_out = {part: len(_entries(document, part)) for part in _LEFT_OUT if document.get(part)}
+    others = sum(entry.get("component") != _VHOST_LIMITS for entry in _entries(document, "parameters"))
+    if others:
+        left_out["parameters"] = others
     return {"imported": imported, "left_out": left_out}
 
 

@@ -6,7 +6,7 @@ A resource is written as people do: `topic:orders`, `topic:orders-*` (every one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from trunkline.broker.access import AccessControl, Decision
@@ -104,6 +104,24 @@ class RuleAdministration:
             self._audit.add(
                 CHANGE, asker, protocol=protocol, target=f"topic permission of {user}", text=f"removed in vhost {vhost}"
             )
+
+    # -- limits of users and virtual hosts -----------------------------------------------------------------------------
+
+    def limits(self) -> list[Json]:
+        return [
+            {"kind": kind, "name": name, "limits": dict(values)}
+            for (kind, name), values in self._access.book.limits.by_place.items()
+        ]
+
+    async def put_limits(
+        self, asker: Principal, kind: str, name: str, values: Mapping[str, object], protocol: str
+    ) -> None:
+        """All limits of a `user` or a `vhost`; InvalidLimit if they cannot be stored."""
+        recorded = self._access.book.put_limits(kind, name, values)
+        if recorded is not None:
+            await recorded
+        shown = ", ".join(f"{limit}={value}" for limit, value in values.items()) or "removed"
+        self._audit.add(CHANGE, asker, protocol=protocol, target=f"limits of {kind} {name}", text=shown)
 
     # -- questions -----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
-"""The rule book: rules, topic permissions and quotas, as records of `__topology`, folded at start whatever listeners are on.
+"""The rule book: rules, topic permissions, quotas and limits, as records of `__topology`, folded at start whatever listeners are on.
 
     rule:["TOPIC","LITERAL","orders","User:bob","*","READ","ALLOW"]    {}
     topic-permission:["user","vhost","exchange"]                       {"write", "read"}
     quota:[["client-id",null],["user","bob"]]                          {"producer_byte_rate": 1000.0}
+    limits:["vhost","/"]                                               {"max-queues": 10}
 
 A tombstone removes. As with the rest of the topology, a change is made in memory first and recorded in the same step; what
 it returns is done when the record is on disk. A record that cannot be read is passed over and told of. That leaves the
@@ -21,6 +22,7 @@ from trunkline.log.names import TOPOLOGY_TOPIC
 from trunkline.log.state_topic import StateTopic, state_record
 from trunkline.log.store import Durability, LogStore
 from trunkline.log.ticket import Ticket
+from trunkline.security.limits import Limits
 from trunkline.security.quotas import Entity, Quotas, entity_of
 from trunkline.security.rules import Effect, InvalidRule, Kind, Operation, Pattern, Rule, RuleSet
 from trunkline.security.topic_permissions import MAX_TOPIC_PERMISSIONS, TopicPermission, TopicPermissions
@@ -31,6 +33,7 @@ logger = logging.getLogger(__name__)
 _RULE: Final = "rule:"
 _TOPIC_PERMISSION: Final = "topic-permission:"
 _QUOTA: Final = "quota:"
+_LIMITS: Final = "limits:"
 
 
 class RuleBook:
@@ -39,6 +42,7 @@ class RuleBook:
         self.rules = RuleSet()
         self.topic_permissions = TopicPermissions()
         self.quotas = Quotas()
+        self.limits = Limits()
         self._topic = StateTopic(store, clock, TOPOLOGY_TOPIC)
         self._watch = watch
 
@@ -55,6 +59,9 @@ class RuleBook:
                     found = TopicPermission(str(document["write"]), str(document["read"]))
                     found.check()
                     self.topic_permissions.by_place[user, vhost, exchange] = found
+                elif text.startswith(_LIMITS):
+                    kind, name = json.loads(text.removeprefix(_LIMITS))
+                    self.limits.put(kind, name, json.loads(value))
                 elif text.startswith(_QUOTA):
                     parts = {str(kind): name for kind, name in json.loads(text.removeprefix(_QUOTA))}
                     self.quotas.put(entity_of(parts), {str(k): float(v) for k, v in json.loads(value).items()})
@@ -116,6 +123,15 @@ class RuleBook:
         self.quotas.put(entity, values)
         key = _QUOTA + json.dumps(entity, separators=(",", ":"))
         return self._record([(key, dict(values) if values else None)])
+
+    # -- limits of users and virtual hosts -------------------------------------------------------------------------------
+
+    def put_limits(self, kind: str, name: str, values: Mapping[str, object]) -> Ticket | None:
+        """All limits of a `user` or a `vhost`; none removes them. InvalidLimit if they cannot be stored."""
+        if not values and (kind, name) not in self.limits.by_place:
+            return None
+        kept = self.limits.put(kind, name, values)
+        return self._record([(_LIMITS + json.dumps([kind, name], separators=(",", ":")), kept or None)])
 
     # -- records -------------------------------------------------------------------------------------------------------
 

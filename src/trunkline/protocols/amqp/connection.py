@@ -50,6 +50,9 @@ class Connection(Protocol):
     @property
     def closed(self) -> bool: ...
 
+    def entered(self, vhost: VirtualHost) -> None:
+        """The client works in this virtual host from now on."""
+
     def check_access(self, access: Access, kind: str, name: str, operation: Operation | None = None) -> None:
         """Raise AccessDenied unless the user may do this; `operation` as in the broker's `check_vhost`."""
 

@@ -20,7 +20,9 @@ from trunkline.broker.state.virtual_host import ExchangeInfo
 from trunkline.log.ticket import Recorded
 from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.channel import PROTOCOL, REPLY_TO, REPLY_TO_PREFIX, Channel, Later
+from trunkline.protocols.amqp.connection import Connection
 from trunkline.protocols.amqp.consumer import not_by_streams
+from trunkline.security.limits import MAX_QUEUES, VHOST
 from trunkline.security.rules import Operation
 from trunkline.security.users import Access
 
@@ -172,6 +174,8 @@ def queue_declare(channel: Channel, method: m.QueueDeclare) -> Later:
         _declare_ok(channel, existing, method.nowait)
         return None
 
+    _check_limit(session, name)
+
     async def declare() -> None:
         queue = await session.service.queues.declare(vhost, declaration, session)
         if queue.exclusive_owner is session:
@@ -183,6 +187,14 @@ def queue_declare(channel: Channel, method: m.QueueDeclare) -> Later:
             _declare_ok(channel, queue, method.nowait)
 
     return declare()
+
+
+def _check_limit(session: Connection, name: str) -> None:
+    vhost = session.vhost
+    most = session.service.user_limits.of(VHOST, vhost.name, MAX_QUEUES)
+    if most is not None and len(vhost.queues) >= most:
+        text = f"cannot declare queue '{name}': queue limit in vhost '{vhost.name}' ({most}) is reached"
+        raise refusals.precondition(text)
 
 
 def _queue_declare_passive(channel: Channel, method: m.QueueDeclare, name: str) -> Later:

@@ -25,6 +25,7 @@ from trunkline.protocols.amqp import methods as m
 from trunkline.protocols.amqp.connection import Connection
 from trunkline.protocols.amqp.errors import ACCESS_REFUSED, NOT_ALLOWED, SYNTAX_ERROR, FrameError
 from trunkline.protocols.amqp.frames import MIN_FRAME_MAX_BYTES, PROTOCOL_HEADER, ProtocolHeader
+from trunkline.security.limits import MAX_CONNECTIONS, USER, VHOST
 from trunkline.version import BEHAVES_LIKE, VERSION
 
 PROTOCOL = "amqp"
@@ -168,9 +169,22 @@ def enter(session: Connection, method: m.ConnectionOpen) -> None:
     if not session.service.access.may_enter(session.principal, name):
         text = f"access to vhost '{name}' refused for user '{session.user}'"
         raise FrameError(NOT_ALLOWED, text, 10, 40)
-    session.vhost = vhost
+    _check_limits(session, name)
+    session.entered(vhost)
     session.envelopes = session.service.envelopes_of(name)
     session.send_method(0, m.ConnectionOpenOk())
+
+
+def _check_limits(session: Connection, vhost: str) -> None:
+    service = session.service
+    most = service.user_limits.of(VHOST, vhost, MAX_CONNECTIONS)
+    if most is not None and service.present[VHOST, vhost] >= most:
+        text = f"access to vhost '{vhost}' refused for user '{session.user}': connection limit ({most}) is reached"
+        raise FrameError(NOT_ALLOWED, text, 10, 40)
+    most = service.user_limits.of(USER, session.user, MAX_CONNECTIONS)
+    if most is not None and service.present[USER, session.user] >= most:
+        text = f"Connection refused for user '{session.user}': user connection limit ({most}) is reached"
+        raise FrameError(NOT_ALLOWED, text, 10, 40)
 
 
 def say_goodbye(session: Connection, method: m.ConnectionClose) -> None:

@@ -22,6 +22,7 @@ from trunkline.broker.messaging.refusals import Reason, Refused
 from trunkline.broker.state.virtual_host import VirtualHost
 from trunkline.cursors.queue.errors import QueueError
 from trunkline.log.errors import LogError
+from trunkline.security.limits import InvalidLimit
 from trunkline.security.principal import Principal
 from trunkline.security.rules import InvalidRule, Rule
 from trunkline.security.topic_permissions import TopicPermission
@@ -92,6 +93,8 @@ class Management:
             "remove_rules": self._remove_rules,
             "test_access": self._test_access,
             "put_topic_permission": self._put_topic_permission,
+            "limits": self._limits,
+            "put_limits": self._put_limits,
             "audit": self._audit,
         }
 
@@ -106,7 +109,7 @@ class Management:
             return _encoded({"error": refused.reason.value, "text": refused.text})
         except AccessDenied as denied:
             return _encoded({"error": Reason.ACCESS_REFUSED.value, "text": str(denied)})
-        except (QueueError, LogError, InvalidRule, InvalidAccount) as error:
+        except (QueueError, LogError, InvalidRule, InvalidAccount, InvalidLimit) as error:
             return _encoded({"error": Reason.PRECONDITION_FAILED.value, "text": str(error)})
         except (ValueError, RecursionError) as error:
             return _encoded({"error": Reason.PRECONDITION_FAILED.value, "text": f"the request is not JSON: {error}"})
@@ -249,6 +252,16 @@ class Management:
         permission = TopicPermission(asked.text("write", ".*"), asked.text("read", ".*"))
         await self._rules.put_topic_permission(asked.asker, place, permission, PROTOCOL)
         return {"user": place[0]}
+
+    async def _limits(self, asked: Asked) -> object:
+        return self._rules.limits()
+
+    async def _put_limits(self, asked: Asked) -> object:
+        values = asked.get("limits")
+        if not isinstance(values, dict):
+            raise refusals.precondition("limits are a JSON object")
+        await self._rules.put_limits(asked.asker, asked.text("kind"), asked.text("name"), values, PROTOCOL)
+        return {"name": asked.text("name")}
 
     async def _audit(self, asked: Asked) -> object:
         offset = asked.get("offset")

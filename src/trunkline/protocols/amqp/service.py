@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.messaging.typed_values import FieldValue
 from trunkline.broker.state.virtual_host import VirtualHost
@@ -29,6 +31,9 @@ class Service:
         self.accounts = broker.accounts
         self.logins = broker.logins
         self.access = broker.access
+        self.user_limits = broker.access.book.limits
+        self.present: Counter[tuple[str, str]] = Counter()  # connections that are open, by user and by virtual host
+        self.channels: Counter[str] = Counter()  # by user
         self.management = Management(broker.administration)
         self.shared = SharedRequests(broker.shared)
         self.cluster_name = broker.cluster_id

@@ -62,6 +62,7 @@ from trunkline.protocols.amqp.states import (
     row_of_channel,
 )
 from trunkline.protocols.listener.session import Wire
+from trunkline.security.limits import MAX_CHANNELS, MAX_MESSAGE_RATE, USER, VHOST
 from trunkline.security.principal import Principal, anonymous
 from trunkline.security.rules import Operation
 from trunkline.security.users import Access
@@ -110,6 +111,9 @@ class Session:
         self._backlog = Backlog()
         self._task: asyncio.Task[None] | None = None
         self._closing_channels: set[int] = set()
+        self._present: tuple[tuple[str, str], ...] = ()  # where this connection is counted
+        self._rated = False  # whether the user has a limit of messages a second
+        self._resting: asyncio.TimerHandle | None = None  # while that limit is exceeded
         self._pulse = Pulse(service.clock.monotonic_ms())
 
     # -- bytes in ------------------------------------------------------------------------------------------------
@@ -117,7 +121,7 @@ class Session:
     @property
     def readable(self) -> bool:
         """Whether more bytes may be fed."""
-        return self._task is None and self.flow.open
+        return self._task is None and self.flow.open and self._resting is None
 
     def read_on(self) -> None:
         """Something that kept this connection from being read has ended."""
@@ -157,6 +161,8 @@ class Session:
         self._pulse.read_ms = self.service.clock.monotonic_ms()
         self.now_ms = self.service.clock.wall_ms()
         events = self._parser.feed(data)
+        if self._rated:
+            self._slow_down(events)
         if self._task is not None:
             self._backlog.add(events)
         else:
@@ -274,10 +280,16 @@ class Session:
             if number > self.channel_max:
                 text = f"channel ID {number} is larger than the negotiated maximum of {self.channel_max}"
                 raise FrameError(codes.NOT_ALLOWED, text, 20, 10)
+            most = self.service.user_limits.of(USER, self.user, MAX_CHANNELS)
+            if most is not None and self.service.channels[self.user] >= most:
+                text = f"number of channels opened for user '{self.user}' has reached the maximum allowed user limit of ({most})"
+                raise FrameError(codes.NOT_ALLOWED, text, 20, 10)
             self.channels[number] = Channel(self, number)
+            self.service.channels[self.user] += 1
             return
         channel = self.channels.pop(number, None)
         if channel is not None:
+            self.service.channels[self.user] -= 1
             self.flush()
             channel.close()
             self._parser.forget_channel(number)
@@ -368,6 +380,11 @@ class Session:
     def lost(self) -> None:
         """The connection is gone, whoever ended it."""
         self.state = ConnectionState.CLOSED
+        for place in self._present:
+            self.service.present[place] -= 1
+        self._present = ()
+        if self._resting is not None:
+            self._resting.cancel()
         self._forget_input()
         self._out.clear()
         self.close_channels()
@@ -379,7 +396,29 @@ class Session:
         self.flush()
         for channel in list(self.channels.values()):
             channel.close()
+        self.service.channels[self.user] -= len(self.channels)
         self.channels.clear()
+
+    def entered(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self._present = ((VHOST, vhost.name), (USER, self.user))
+        for place in self._present:
+            self.service.present[place] += 1
+        self._look_at_limits()
+
+    def _look_at_limits(self) -> None:
+        self._rated = self.service.user_limits.of(USER, self.user, MAX_MESSAGE_RATE) is not None
+
+    def _slow_down(self, events: list[ParserEvent]) -> None:
+        """Read no more for as long as the user has sent too much."""
+        count = sum(isinstance(event, Publish) for event in events)
+        wait_ms = self.service.user_limits.rate_wait_ms(self.user, count, self.service.clock.monotonic_ms())
+        if wait_ms and self._resting is None:
+            self._resting = asyncio.get_running_loop().call_later(wait_ms / 1000, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        self.read_on()
 
     # -- what channels ask for -------------------------------------------------------------------------------------
 
@@ -400,6 +439,7 @@ class Session:
     def access_changed(self) -> None:
         """What users may do has changed: publications are checked anew, and who may consume no more is told so."""
         self.writable_exchanges.clear()
+        self._look_at_limits()
         for channel in self.channels.values():
             for consumer in list(channel.consumers.values()):
                 queue = consumer.queue

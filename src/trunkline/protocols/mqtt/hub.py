@@ -60,6 +60,7 @@ class Hub:
         self.space = broker.space
         self.turn = broker.turn
         self.control = broker.access
+        self.limits_of_users = broker.access.book.limits
         self.access = Access(broker.logins, anonymous=anonymous)
         self.counters = broker.counters.mqtt
         self.keep_alive = KeepAlive(clock)

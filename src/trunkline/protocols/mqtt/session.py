@@ -129,6 +129,8 @@ class ClientConnection(Applicant):
         self.last_active_ms = hub.clock.monotonic_ms()
         hub.counters.bytes_received += len(data)
         events = self._parser.feed(data)
+        if hub.limits_of_users.by_place:
+            self._slow_down(events)
         if self._held is not None:
             self._held.extend(events)
             self._held_bytes += len(data)
@@ -140,9 +142,20 @@ class ClientConnection(Applicant):
             self._outlet.pause_reading()
             hub.publishing.hold(self)
 
+    def _slow_down(self, events: list[ParserEvent]) -> None:
+        """Read no more for as long as the user has sent more than it may."""
+        hub = self._hub
+        count = sum(
+            len(event.payloads) if isinstance(event, Publications) else isinstance(event, Publish) for event in events
+        )
+        wait_ms = hub.limits_of_users.rate_wait_ms(self.principal.name, count, hub.clock.monotonic_ms())
+        if wait_ms:
+            self._outlet.pause_reading()
+            asyncio.get_running_loop().call_later(wait_ms / 1000, self.resume)
+
     def resume(self) -> None:
-        """The turn has room again."""
-        if self._held is None:
+        """The turn has room again, or the client has rested."""
+        if self._held is None and self.phase is not Phase.CLOSED:
             self._outlet.resume_reading()
 
     @property

@@ -17,7 +17,7 @@ from trunkline.log.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from trunkline.log.names import RESERVED_TOPICS, check_topic_name
+from trunkline.log.names import check_topic_name
 from trunkline.log.store import TopicInfo
 from trunkline.protocols.kafka.context import Context
 from trunkline.protocols.kafka.errors import ErrorCode, RefusedError, code_of
@@ -288,8 +288,8 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
                 if info is None:
                     raise UnknownTopicId(f"no topic has the id {topic_id}")
             else:
-                if name not in RESERVED_TOPICS:
-                    context.check(Operation.DELETE, Kind.TOPIC, name)
+                guard.check(guard.Operation.DELETE, name)
+                context.check(Operation.DELETE, Kind.TOPIC, name)
                 info = broker.topic(name)
                 if info is None:
                     raise UnknownTopicOrPartition("This server does not host this topic-partition.")
@@ -322,8 +322,8 @@ async def create_partitions(context: Context, request: CreatePartitionsRequest) 
 
 async def _grow(context: Context, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
     broker = context.broker
-    if topic.name not in RESERVED_TOPICS:
-        context.check(Operation.ALTER, Kind.TOPIC, topic.name)
+    guard.check(guard.Operation.GROW, topic.name)
+    context.check(Operation.ALTER, Kind.TOPIC, topic.name)
     info = broker.topic(topic.name)
     if info is None:
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")
