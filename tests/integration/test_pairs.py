@@ -46,6 +46,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     try:
         with amqp_channel(found) as channel:
             channel.queue_declare(NAME, durable=True)
+        put_by_mqtt(
+            found, b"first"
+        )  # a topic that others made is followed from the first publication, or a while later
         sharing.configure(
             AdminClient({"bootstrap.servers": found.bootstrap, **QUIET}), GROUP, auto_offset_reset="earliest"
         )
