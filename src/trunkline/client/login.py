@@ -56,6 +56,10 @@ class Login(NamedTuple):
     tls: Tls | None = None
     mechanism: str | None = None
 
+    def __repr__(self) -> str:
+        """Without the password: options of a query are printed in many places."""
+        return f"Login({self.user!r}, tls={self.tls is not None}, mechanism={self.mechanism!r})"
+
     @property
     def wanted(self) -> tuple[str, ...]:
         """The mechanisms to log in by, the best first."""

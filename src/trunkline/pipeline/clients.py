@@ -13,22 +13,41 @@ Limit: `MAX_CLIENTS` per process; the oldest is closed.
 from __future__ import annotations
 
 import os
+from typing import Protocol
 
 from trunkline.client.client import Client
+from trunkline.client.login import Login
 
 MAX_CLIENTS = 8
 
-_clients: dict[tuple[int, str, int], Client] = {}
+_clients: dict[tuple[int, str, int, Login], Client] = {}
 
 
-def client_for(bootstrap: str, request_timeout_ms: int, *, known_to_run: bool = False) -> Client:
-    key = (os.getpid(), bootstrap, request_timeout_ms)
+class Where(Protocol):
+    """Which broker, and who asks: what the options of source and sink have in common."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    @property
+    def request_timeout_ms(self) -> int: ...
+
+    @property
+    def login(self) -> Login: ...
+
+
+def client_for(where: Where, *, known_to_run: bool = False) -> Client:
+    key = (os.getpid(), where.bootstrap, where.request_timeout_ms, where.login)
     client = _clients.pop(key, None)
     if client is None:
         while len(_clients) >= MAX_CLIENTS:
             _clients.pop(next(iter(_clients))).close()
         client = Client(
-            bootstrap, client_id="trunkline-spark", timeout_ms=request_timeout_ms, known_to_run=known_to_run
+            where.bootstrap,
+            client_id="trunkline-spark",
+            timeout_ms=where.request_timeout_ms,
+            known_to_run=known_to_run,
+            login=where.login,
         )
     client.forget()
     _clients[key] = client

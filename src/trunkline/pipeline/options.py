@@ -6,7 +6,7 @@ that a query for those needs only another format:
 - what a Kafka client is told with `kafka.…` is done where there is such a thing here (`KAFKA`), and passed over otherwise;
 - options of Spark's source that are about how its own consumers work (`PASSED_OVER`) are passed over too;
 - what was passed over is said once, in one warning (`say_passed_over`);
-- `kafka.security.protocol` must be PLAINTEXT: nobody's records go over the wire in the clear because a setting was passed over.
+- how to log in is said as to a Kafka client (`security_options`); a way that is not had here is an error, not passed over.
 
 An option that neither side knows is an error that names the nearest one.
 
@@ -24,9 +24,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from trunkline.client.login import Login
 from trunkline.client.topics import EARLIEST, LATEST
 from trunkline.log.store import TopicPartition
 from trunkline.pipeline import limits
+from trunkline.pipeline.security_options import NAMES as SECURITY
+from trunkline.pipeline.security_options import SecurityOptionError, login_of
 
 Offsets: TypeAlias = dict[str, dict[str, int]]
 """topic -> partition -> offset (or timestamp), as in JSON."""
@@ -58,7 +61,6 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 LOCAL_AUTO, LOCAL_NEVER = "auto", "never"
 LATEST_STRATEGY, ERROR_STRATEGY = "latest", "error"
 ACKS = ("all", "-1", "0", "1")
-PLAINTEXT = "plaintext"
 MAX_TRIGGER_DELAY_MS = 15 * 60_000
 _LOCAL_REQUEST_TIMEOUT_MS = 30_000
 
@@ -93,6 +95,7 @@ class Subscription:
 class SourceOptions:
     bootstrap: str
     request_timeout_ms: int
+    login: Login
     subscription: Subscription
     start: Bound | None
     end: Bound | None
@@ -114,6 +117,7 @@ class SourceOptions:
 class SinkOptions:
     bootstrap: str
     request_timeout_ms: int
+    login: Login
     topic: str | None
     delivery: str
     compression: str
@@ -123,7 +127,6 @@ class SinkOptions:
     passed_over: tuple[str, ...] = ()
 
 
-_PROTOCOL = "kafka.security.protocol"
 _SPAN = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?")
 _SPAN_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -139,16 +142,12 @@ class _Given:
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...], of: str) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
-        names = {name.lower(): name for name in (*COMMON, *known, *KAFKA[of], *PASSED_OVER[of])}
+        names = {name.lower(): name for name in (*COMMON, *known, *KAFKA[of], *SECURITY, *PASSED_OVER[of])}
         accepted = names.keys() | {name.lower() for name in SPARKS_OWN}
         unknown = self._values.keys() - accepted
         over = {name.lower() for name in PASSED_OVER[of]} & self._values.keys()
         over |= {name for name in unknown if name.startswith(KAFKA_PREFIX)}
-        self.passed_over = sorted(names.get(name, name) for name in over - {_PROTOCOL})
-        if (self.text(_PROTOCOL) or PLAINTEXT).lower() != PLAINTEXT:
-            raise OptionError(
-                f"option {_PROTOCOL} is {self.text(_PROTOCOL)!r}; the trunkline {of} speaks plain text only"
-            )
+        self.passed_over = sorted(names.get(name, name) for name in over)
         for name in sorted(unknown - over):
             near = difflib.get_close_matches(name, names, n=1)
             meant = f"; did you mean {names[near[0]]}?" if near else f": it knows {', '.join(sorted(names.values()))}"
@@ -202,6 +201,12 @@ class _Given:
     def request_timeout_ms(self) -> int:
         return self.number("requestTimeoutMs", "kafka.request.timeout.ms") or _LOCAL_REQUEST_TIMEOUT_MS
 
+    def login(self) -> Login:
+        try:
+            return login_of(self.text)
+        except SecurityOptionError as error:
+            raise OptionError(str(error)) from None
+
     def bootstrap(self) -> str:
         found = self.text("bootstrap", "bootstrap.servers", "kafka.bootstrap.servers")
         if not found:
@@ -219,6 +224,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         bootstrap=given.bootstrap(),
         request_timeout_ms=given.request_timeout_ms(),
+        login=given.login(),
         subscription=_subscription(given),
         start=_bound(given, "starting", strict=strategy == ERROR_STRATEGY),
         end=_bound(given, "ending"),
@@ -254,6 +260,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         bootstrap=given.bootstrap(),
         request_timeout_ms=given.request_timeout_ms(),
+        login=given.login(),
         topic=given.text("topic"),
         delivery=given.choice("delivery", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE),
         compression=given.choice("compression", COMPRESSIONS, "none", "kafka.compression.type"),

@@ -95,7 +95,7 @@ class _RowWriter:
         freeze_once()
         if first is None:
             return TaskWritten(0, 0, repeated=False)  # nothing to write is nothing to remember
-        client = client_for(self.options.bootstrap, self.options.request_timeout_ms, known_to_run=place.streaming)
+        client = client_for(self.options, known_to_run=place.streaming)
         if self.options.delivery == AT_LEAST_ONCE:
             outgoing = self._outgoing(client, place, producer_identity(client), None)
             return _drain(outgoing, first, batches)
@@ -178,7 +178,7 @@ class BatchWriter(DataSourceArrowWriter):
     def _clean_up(self) -> None:
         options = self._rows.options
         if options.application is None and options.delivery != AT_LEAST_ONCE:
-            Ledger(client_for(options.bootstrap, options.request_timeout_ms), self._job).forget()
+            Ledger(client_for(options), self._job).forget()
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

@@ -55,7 +55,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[pa
         options.stall_timeout_ms,
         options.local_segments == LOCAL_AUTO,
     )
-    client = client_for(options.bootstrap, options.request_timeout_ms, known_to_run=True)
+    client = client_for(options, known_to_run=True)
     yield from RangeReader(client, partition.wanted, settings).batches()
 
 
@@ -79,7 +79,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        positions = Positions(client_for(options.bootstrap, options.request_timeout_ms), options)
+        positions = Positions(client_for(options), options)
         found = positions.partitions(refresh=True)
         start = positions.resolve(options.start or Bound(everywhere=EARLIEST), found)
         end = positions.resolve(options.end or Bound(everywhere=LATEST), found)
@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _positions(self) -> Positions:
         if self._known is None:
-            client = client_for(self._options.bootstrap, self._options.request_timeout_ms)
+            client = client_for(self._options)
             self._known = Positions(client, self._options)
         return self._known
 
@@ -195,7 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _within_bytes(
         self, begin: Mapping[TopicPartition, int], available: Mapping[TopicPartition, int], max_bytes: int
     ) -> dict[TopicPartition, int]:
-        client = client_for(self._options.bootstrap, self._options.request_timeout_ms)
+        client = client_for(self._options)
         ranges = [
             OffsetRange(tp.topic, tp.partition, begin.get(tp, 0), begin.get(tp, 0) + count)
             for tp, count in available.items()

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 
+from trunkline.client.login import NOBODY, Login, Tls
 from trunkline.pipeline.datasource import TrunklineDataSource
 from trunkline.pipeline.options import OptionError, sink_options, source_options
 
@@ -92,7 +93,8 @@ def test_what_is_passed_over_is_said_once() -> None:
         ("maxTriggerDelay", "soon", "a time like 30s"),
         ("startingOffsetsByTimestampStrategy", "guess", "one of latest, error"),
         ("kafka.isolation.level", "serializable", "option kafka.isolation.level is 'serializable'"),
-        ("kafka.security.protocol", "SASL_SSL", "plain text only"),
+        ("kafka.security.protocol", "SASL_SSL", "must have a username and a password"),
+        ("kafka.security.protocol", "TLS", "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     ],
 )
 def test_what_means_nothing_is_refused(option: str, value: str, complaint: str) -> None:
@@ -105,3 +107,42 @@ def test_limits_that_exclude_each_other_are_refused() -> None:
         source_options({**SOURCE, "minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"})
     with pytest.raises(OptionError, match=r"kafka\.acks is 'most'"):
         sink_options({**BROKER, "kafka.acks": "most"})
+
+
+SASL = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.jaas.config": r"""org.example.Plain required username="al\"ice" password='x=1;';""",
+}
+
+
+def test_a_login_is_that_of_a_kafka_client() -> None:
+    stores = {
+        "kafka.ssl.truststore.location": "/ca.pem",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.keystore.location": "/own.pem",
+        "kafka.ssl.keystore.type": "pem",
+        "kafka.ssl.key.password": "secret",
+        "kafka.ssl.endpoint.identification.algorithm": "",
+    }
+    given = source_options({**SOURCE, **SASL, **stores, "kafka.sasl.mechanism": "SCRAM-SHA-256"})
+    assert given.login == Login(
+        'al"ice', "x=1;", Tls("/ca.pem", "/own.pem", None, "secret", check_host=False), "SCRAM-SHA-256"
+    )
+    assert given.passed_over == ()
+    assert "x=1" not in repr(given)
+    sink = sink_options({**BROKER, "kafka.security.protocol": "ssl", "kafka.ssl.ca.location": "/ca.pem"})
+    assert sink.login == Login(tls=Tls("/ca.pem"))
+    assert source_options(SOURCE).login == NOBODY
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        ("kafka.sasl.mechanism", "GSSAPI", "one of PLAIN, SCRAM-SHA-512, SCRAM-SHA-256"),
+        ("kafka.ssl.truststore.location", "/store.jks", "must be PEM"),
+        ("kafka.sasl.jaas.config", "nothing", "a username and a password"),
+    ],
+)
+def test_a_login_that_is_not_had_here_is_refused(option: str, value: str, complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        source_options({**SOURCE, **SASL, option: value})
