@@ -244,11 +244,16 @@ class Session:
         return self._log_in(headers, version, beats)
 
     async def _log_in(self, headers: dict[str, str], version: str, beats: str) -> None:
-        login = headers.get("login")
-        # Who says nothing is the guest, who comes from this machine only.
+        login, logins, certificate = headers.get("login"), self.service.logins, self._wire.certificate
+        # Who says nothing is the guest, who comes from this machine only; unless everybody has to say something.
         user, passcode = (DEFAULT_USER, DEFAULT_USER) if login is None else (login, headers.get("passcode", ""))
         try:
-            principal = await self.service.logins.by_password(user, passcode.encode(), self.host, PROTOCOL)
+            if login is None and certificate:
+                principal = logins.by_certificate(certificate, self.host, PROTOCOL)
+            elif login is None and logins.settings.required:
+                raise logins.refused("", self.host, PROTOCOL, "no login")
+            else:
+                principal = await logins.by_password(user, passcode.encode(), self.host, PROTOCOL)
         except LoginRefused:
             raise StompError("Bad CONNECT", f"Access refused for user '{user}'\n") from None
         if self.closed:
