@@ -56,7 +56,7 @@ class Logins:
         no_keys = ScramKeys(SHA_256, os.urandom(SALT_BYTES), ITERATIONS, os.urandom(32), os.urandom(32))
         self._nobody = User("nobody", scram=(no_keys,))  # whom nobody can log in as
         self._remembered: dict[bytes, User] = {}  # the one that was used last at the end
-        self._checking: dict[bytes, asyncio.Future[User | None]] = {}
+        self._attempts: dict[tuple[bytes, str], asyncio.Future[User]] = {}  # by what is tried, and the address
         self._threads: ThreadPoolExecutor | None = None
         self._tokens = None if settings.tokens is None else Tokens(settings.tokens)
         self._waiting_tokens = 0
@@ -115,24 +115,40 @@ class Logins:
             return principal
         if self.takes_tokens and _looks_like_a_token(password):
             return (await self.by_token(password, host, protocol))[0]
-        await self.wait_for_turn(user, host, protocol)
-        if len(self._checking) >= _MAX_CHECKS or len(password) > MAX_PASSWORD_BYTES:
-            raise self._note(user, host, protocol, "too much is to be checked")
-        found = await self._check(user, password)
-        if found is None or self._kept_out(found, host):
-            raise self.refused(user, host, protocol, "the user or the password is wrong")
-        self._by_user.forgive((host, user))
+        found = await self._attempt(user, password, host, protocol)
+        if self._kept_out(found, host):
+            raise self.refused(user, host, protocol, "the user is for this machine only")
         return self._let_in(found, host, protocol)
 
-    async def _check(self, user: str, password: bytes) -> User | None:
-        """The user, as it is when the password turned out to be right."""
+    async def _attempt(self, user: str, password: bytes, host: str, protocol: str) -> User:
+        """The user, as it is when the password turned out to be right. Those who try the same at the same time share it."""
         digest = self._digest(user, password)
-        checking = self._checking.get(digest)
-        if checking is None:
-            checking = self._checking[digest] = asyncio.ensure_future(self._check_once(digest, user, password))
-            checking.add_done_callback(lambda _: self._checking.pop(digest, None))
+        attempt = self._attempts.get((digest, host))
+        if attempt is None:
+            if len(self._attempts) >= _MAX_CHECKS or len(password) > MAX_PASSWORD_BYTES:
+                raise self._note(user, host, protocol, "too much is to be checked")
+            wait_ms = self._take_turn(user, host, protocol)
+            self._by_user.failed((host, user), self._clock.monotonic_ms())  # until it turns out otherwise
+            attempt = asyncio.ensure_future(self._try(digest, wait_ms, user, password, host, protocol))
+            self._attempts[digest, host] = attempt
+            attempt.add_done_callback(lambda done: self._end_of_attempt(digest, host, done))
         # Who goes away meanwhile leaves the check to the others that wait for it.
-        return await asyncio.shield(checking)
+        return await asyncio.shield(attempt)
+
+    def _end_of_attempt(self, digest: bytes, host: str, done: asyncio.Future[User]) -> None:
+        self._attempts.pop((digest, host), None)
+        if not done.cancelled():
+            done.exception()  # it is somebody's: whoever waited for it may be gone
+
+    async def _try(self, digest: bytes, wait_ms: float, user: str, password: bytes, host: str, protocol: str) -> User:
+        if wait_ms > 0:
+            await asyncio.sleep(wait_ms / 1000)
+        found = await self._check_once(digest, user, password)
+        if found is None:
+            self._by_address.failed(host, self._clock.monotonic_ms())
+            raise self._note(user, host, protocol, "the user or the password is wrong")
+        self._by_user.forgive((host, user))
+        return found
 
     async def _check_once(self, digest: bytes, name: str, password: bytes) -> User | None:
         known = self._accounts.users.get(name)
@@ -216,18 +232,21 @@ class Logins:
 
     async def wait_for_turn(self, user: str, host: str, protocol: str) -> None:
         """Who has failed before waits; LoginRefused if that would take too long."""
+        wait_ms = self._take_turn(user, host, protocol)
+        if wait_ms > 0:
+            await asyncio.sleep(wait_ms / 1000)
+
+    def _take_turn(self, user: str, host: str, protocol: str) -> float:
         now_ms = self._clock.monotonic_ms()
         waits = (self._by_user.wait_ms((host, user), now_ms), self._by_address.wait_ms(host, now_ms))
         if None in waits:
             raise self._note(user, host, protocol, "too many logins have failed")
-        self._by_user.failed((host, user), now_ms)  # until it turns out otherwise
-        wait_ms = max(each for each in waits if each is not None)
-        if wait_ms > 0:
-            await asyncio.sleep(wait_ms / 1000)
+        return max(each for each in waits if each is not None)
 
     def refused(self, user: str, host: str, protocol: str, why: str) -> LoginRefused:
         """Note a failed login; returns what to raise."""
         self._by_address.failed(host, self._clock.monotonic_ms())
+        self._by_user.failed((host, user), self._clock.monotonic_ms())
         return self._note(user, host, protocol, why)
 
     def _note(self, user: str, host: str, protocol: str, why: str) -> LoginRefused:

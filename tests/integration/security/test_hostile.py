@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import time
@@ -53,9 +54,10 @@ def test_half_a_handshake_is_bounded_in_number_and_time(secured: Secured) -> Non
     opened = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(_MAX_HANDSHAKES + 20)]
     try:
         opened[0].sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a ClientHello
-        turned_away = opened[-1]
-        turned_away.settimeout(10)
-        assert _ended(turned_away)
+        # The ones too many are turned away at once: they can be read, to the end.
+        found, _, _ = select.select(opened[-20:], [], [], 30)
+        assert found
+        assert all(map(_ended, found))
         serves(secured)
         opened[0].settimeout(_TLS_HANDSHAKE_S + 20)
         assert _ended(opened[0]), "who does not go on is cut off"

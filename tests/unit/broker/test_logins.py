@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from scramp import ScramClient
 
 from tests.stores import as_chosen
 from trunkline.broker import logins as module
@@ -120,7 +121,7 @@ def test_clients_that_come_at_once_share_one_check(tmp_path: Path, monkeypatch: 
 
     async def work() -> None:
         async with broker(tmp_path) as core:
-            await asyncio.gather(*(core.logins.by_password("guest", b"guest", HERE, "test") for _ in range(5)))
+            await asyncio.gather(*(core.logins.by_password("guest", b"guest", HERE, "test") for _ in range(500)))
             assert checks == 1
             one = asyncio.ensure_future(core.logins.by_password("guest", b"wrong", HERE, "test"))
             other = asyncio.ensure_future(core.logins.by_password("guest", b"wrong", HERE, "test"))
@@ -173,5 +174,47 @@ def test_wrong_passwords_in_bulk_are_turned_away_and_others_are_let_in(tmp_path:
             assert all(isinstance(task.exception(), LoginRefused) for task in done)
             for task in waiting:
                 task.cancel()
+
+    asyncio.run(work())
+
+
+def test_many_clients_of_one_user_may_log_in_by_scram_at_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with broker(tmp_path) as core:
+            exchanges = []
+            for _ in range(50):
+                exchange = core.logins.exchange("SCRAM-SHA-256", HERE, "test")
+                client = ScramClient(["SCRAM-SHA-256"], "guest", "guest")
+                assert exchange is not None
+                async with asyncio.timeout(1):
+                    client.set_server_first((await exchange.step(client.get_client_first().encode())).answer.decode())
+                exchanges.append((exchange, client))
+            for exchange, client in exchanges:
+                step = await exchange.step(client.get_client_final().encode())
+                client.set_server_final(step.answer.decode())
+                assert step.principal is not None
+
+    asyncio.run(work())
+
+
+def test_wrong_passwords_by_scram_are_slowed_down(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with broker(tmp_path) as core:
+            for _ in range(5):
+                exchange = core.logins.exchange("SCRAM-SHA-256", HERE, "test")
+                client = ScramClient(["SCRAM-SHA-256"], "guest", "wrong")
+                assert exchange is not None
+                client.set_server_first((await exchange.step(client.get_client_first().encode())).answer.decode())
+                with pytest.raises(LoginRefused):
+                    await exchange.step(client.get_client_final().encode())
+            again = core.logins.exchange("SCRAM-SHA-256", HERE, "test")
+            assert again is not None
+            first = ScramClient(["SCRAM-SHA-256"], "guest", "wrong").get_client_first().encode()
+            await again.step(first)
+            another = core.logins.exchange("SCRAM-SHA-256", HERE, "test")
+            assert another is not None
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await another.step(first)
 
     asyncio.run(work())

@@ -125,6 +125,8 @@ class Listener(Generic[S]):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             broker.counters.connections += 1
             self._server.arriving += 1
+            if self._tls is not None:
+                self._handshakes[host] = self._handshakes.get(host, 0) + 1
             connecting = self._connect(loop, sock) if self._tls is None else self._shake_hands(loop, sock, host)
             task = loop.create_task(connecting)
             self._connecting.add(task)
@@ -146,7 +148,6 @@ class Listener(Generic[S]):
     async def _shake_hands(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, host: str) -> None:
         assert self._tls is not None
         connection = ServedConnection(self._server, self._make_session, self._name)
-        self._handshakes[host] = self._handshakes.get(host, 0) + 1
         try:
             await loop.connect_accepted_socket(
                 lambda: connection,
