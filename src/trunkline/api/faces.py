@@ -352,6 +352,8 @@ class Connection:
 
     def close(self) -> None:
         """Stop what runs, and go."""
+        if self._portal.closed:
+            return
         try:
             self._portal.call(self.core.close())
         finally:

@@ -19,6 +19,10 @@ class Portal:
         self._thread = threading.Thread(target=self._loop.run_forever, name="trunkline-api", daemon=True)
         self._thread.start()
 
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it there and wait for what it returns or raises."""
         if self._loop.is_closed() or threading.get_ident() == self._thread.ident:

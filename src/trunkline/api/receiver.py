@@ -29,7 +29,7 @@ class Receiver:
     def __init__(self, wire: Wire, prepare: Prepare, arguments: Mapping[str, FieldValue]) -> None:
         self._wire = wire
         self._intake = Intake(wire, prepare, self._arrived, prefetch=1, arguments=arguments, lost=self._lost)
-        self._starting = asyncio.Lock()
+        self._begun: asyncio.Task[None] | None = None
         self._buffer: deque[Arrival] = deque()
         self._waiting: deque[asyncio.Future[Arrival]] = deque()
         self._ahead = 1
@@ -93,15 +93,23 @@ class Receiver:
         if self._stopping is not None:
             await asyncio.shield(self._stopping)
         self._ahead = min(self._ahead * 2, MOST) if now - self._last_get < _SOON_S else 1
-        async with self._starting:
-            intake = self._intake
-            intake.set_prefetch(self._wanted())
-            if not intake.running:
-                try:
-                    await intake.start(deadline)
-                except BaseException:
-                    intake.running = False
-                    raise
+        intake = self._intake
+        intake.set_prefetch(self._wanted())
+        if not intake.running:
+            intake.running = True
+            self._begun = asyncio.get_running_loop().create_task(self._start(deadline))
+        if self._begun is not None:
+            # Whoever is cancelled leaves the others a consumer that is whole; it is stopped when nobody waits.
+            await asyncio.shield(self._begun)
+
+    async def _start(self, deadline: float) -> None:
+        try:
+            await self._intake.start(deadline)
+        except BaseException:
+            self._intake.running = False
+            raise
+        finally:
+            self._begun = None
 
     def _wanted(self) -> int:
         """With the application, and on their way to it."""
@@ -146,8 +154,11 @@ class Receiver:
             self._stopping = asyncio.get_running_loop().create_task(self._stop(intake))
 
     async def _stop(self, intake: Intake) -> None:
-        settlement = intake.settlement
+        settlement = None
         try:
+            if self._begun is not None:
+                await asyncio.wait([self._begun])
+            settlement = intake.settlement
             await intake.stop(close=False)
         except TrunklineError:
             pass  # a link that is lost takes everything with it
