@@ -318,3 +318,16 @@ def test_a_strict_member_gets_no_more_than_it_asks_for(tmp_path: Path) -> None:
         assert await anna.fetch(max_records=0) == []
 
     with_client(tmp_path, scenario)
+
+
+def test_a_session_outlives_its_group_but_gets_nothing(tmp_path: Path) -> None:
+    async def scenario(client: Client, broker: BrokerCore) -> None:
+        await prepared(broker, 10, 10)
+        anna = Member(broker, client)
+        await anna.fetch(max_records=1)
+        await broker.delete_group("g")
+        response = await anna.ask(anna.request())
+        assert response.responses[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert broker.shares.offsets("g") == []
+
+    with_client(tmp_path, scenario)

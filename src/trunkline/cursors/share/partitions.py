@@ -21,7 +21,7 @@ from trunkline.cursors.queue.journal import QueueJournal, StateRecord
 from trunkline.cursors.queue.progress import Progress
 from trunkline.cursors.queue.restored import RestoredQueue, restore_queues
 from trunkline.cursors.share.partition import Acknowledgement, SharePartition
-from trunkline.cursors.share.reading import Taken, Wanted, take
+from trunkline.cursors.share.reading import NOTHING, Taken, Wanted, take
 from trunkline.cursors.stream.group_settings import (
     SHARE_DELIVERY_LIMIT,
     SHARE_ISOLATION,
@@ -221,6 +221,8 @@ class SharePartitions:
         """Lock records for a member. Written down with the next `flush` or `commit`."""
         head, end = partition.head, partition.end
         taken = await take(self._store, partition, wanted, at_least_one=at_least_one)
+        if partition.progress.gone:
+            return NOTHING  # the group was moved or deleted meanwhile: this view of the partition counts no more
         if taken.acquired:
             deadline_ms = self._deadlines.get(partition)
             if deadline_ms is None or wanted.until_ms < deadline_ms:
@@ -252,6 +254,8 @@ class SharePartitions:
             return False
         bounds = self._store.bounds(partition.tp)
         end = bounds.last_stable_offset if wanted.committed else bounds.high_watermark
+        if partition.progress.gone:
+            return False
         return partition.next_offset < end or bounds.log_start_offset > partition.head
 
     def release_all(self, group_id: str, member: str, partitions: Iterable[tuple[UUID, int]]) -> None:

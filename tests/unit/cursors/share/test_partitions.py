@@ -265,3 +265,21 @@ def test_a_broken_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             await shares.say(ACCEPT, 0, 0)
 
     run(scenario)
+
+
+def test_who_still_waits_on_a_view_that_was_reset_changes_nothing() -> None:
+    async def scenario() -> None:
+        shares = await begun()
+        shares.append(10, 10)
+        old = await shares.open()
+        await shares.take(wanted=1)
+        await shares.shares.reset("g", [(shares.topic_id, 0, 5)])
+        asked = shares.shares.wanted("g", "ben", max_records=500, batch_records=500, strict=False)
+        assert not shares.shares.may_give(old, asked)
+        taken = await shares.shares.take(old, asked._replace(max_bytes=1 << 20), at_least_one=True)
+        assert not taken.acquired
+        shares.shares.flush()
+        for at in (shares, await shares.restarted()):
+            assert at.shares.offsets("g")[0][2:] == (5, 15)
+
+    run(scenario)

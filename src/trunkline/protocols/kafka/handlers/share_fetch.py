@@ -294,6 +294,7 @@ class _Reading:
 
     async def _open(self, key: PartitionKey) -> SharePartition:
         _check_topic(self._context, key[0])
+        self._context.broker.groups.check_share_group(self._group_id)  # it may have been deleted since
         partition = self._partitions[key] = await self._shares.open(self._group_id, *key)
         return partition
 
