@@ -77,6 +77,7 @@ crash: setup ## Kill brokers a few hundred times and check every promise of dura
 	@$(BIN)/python -m tests.crash --cycles 100 --protocol kafka-java
 	@$(BIN)/python -m tests.crash --cycles 200 --protocol amqp
 	@$(BIN)/python -m tests.crash --cycles 100 --protocol share
+	@$(BIN)/python -m tests.crash --cycles 100 --protocol sqs
 	@$(BIN)/python -m tests.crash --cycles 100 --protocol mixed
 
 generate: $(VENV)/.dev ## Write the Kafka message classes from their declarations

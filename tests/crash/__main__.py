@@ -1,4 +1,4 @@
-"""The long form of the crash tests: `python -m tests.crash --cycles 300 [--protocol amqp|kafka-java|mqtt|share|mixed]`, or `make crash`."""
+"""The long form of the crash tests: `python -m tests.crash --cycles 300 [--protocol amqp|kafka-java|mqtt|share|sqs|mixed]`, or `make crash`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.crash.kafka_campaign import KafkaCampaign
 from tests.crash.kills import Campaign, Kills
 from tests.crash.mqtt_campaign import MqttCampaign
 from tests.crash.share_campaign import ShareCampaign
+from tests.crash.sqs_campaign import SqsCampaign
 
 CAMPAIGNS: dict[str, tuple[type[Campaign], ...]] = {
     "amqp": (AmqpCampaign,),
@@ -24,6 +25,7 @@ CAMPAIGNS: dict[str, tuple[type[Campaign], ...]] = {
     "kafka-java": (JavaCampaign,),
     "mqtt": (MqttCampaign,),
     "share": (ShareCampaign,),
+    "sqs": (SqsCampaign,),
     "mixed": (KafkaCampaign, AmqpCampaign, MqttCampaign),
 }
 
