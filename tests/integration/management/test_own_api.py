@@ -200,6 +200,15 @@ def test_the_overview_and_the_audit_trail(api: Api) -> None:
         lambda: any(each["kind"] == "login refused" for each in api.get("/api/v1/audit?count=1000")["events"]),
         what="the refused login in the audit trail",
     )
+    assert api.ask("PUT", "/api/users/audited", {"password": "x", "tags": ""}).status in (201, 204)
+    wait_until(
+        lambda: any(
+            (each["kind"], each.get("target")) == ("change", "PUT /api/users/audited")
+            for each in api.get("/api/v1/audit?count=1000")["events"]
+        ),
+        what="the new user in the audit trail",
+    )
+    api.ask("DELETE", "/api/users/audited")
 
 
 def test_connections_of_every_protocol_are_listed_and_closed(api: Api, managed: ServerProcess, unique: Unique) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from trunkline.broker.access import AccessDenied
+from trunkline.broker.audit import CHANGE
 from trunkline.broker.core import BrokerCore
 from trunkline.broker.logins import LoginRefused
 from trunkline.broker.messaging.refusals import Reason, Refused
@@ -34,6 +35,7 @@ _STATUS = {
 }
 # Who watches over a broker asks these without a login, as with RabbitMQ's exporter and its health checks for machines.
 _PAGE = frozenset({"/", "/index.html", "/login", "/logout"})
+_OF_MESSAGES = ("/get", "/publish", "/records")
 _FOR_EVERYBODY = ("/metrics", "/health/", "/assets/")
 
 
@@ -53,12 +55,20 @@ class ManagementServer(HttpServer):
         except LoginRefused:
             return None
 
+    def _note(self, request: Request, response: Response) -> None:
+        """Administrative changes are in the audit trail; messages that are published or taken by hand are none."""
+        changes = request.method not in ("GET", "HEAD") and request.path.startswith("/api/")
+        if changes and response.status < 300 and not request.path.endswith(_OF_MESSAGES):
+            what = f"{request.method} {request.path}"
+            self.broker.audit.add(CHANGE, request.principal, protocol="http", target=what)
+
     async def _answer(self, request: Request) -> Response:
         try:
             if request.path not in _PAGE and not request.path.startswith(_FOR_EVERYBODY):
                 request.principal = await self.gate.admit(request)
             found = self._router(request)
             response = await found if isinstance(found, Awaitable) else found
+            self._note(request, response)
         except HttpError as error:
             response = error_response(error.status, str(error), error.headers)
         except Refused as refused:

@@ -76,7 +76,11 @@ class Management:
             raise refusals.precondition("the request is not JSON") from None
         if not isinstance(asked, dict):
             raise refusals.precondition("the request is not a JSON object")
-        return carry_out(asked)
+        done = carry_out(asked)
+        if operation in self._changing:
+            what = ", ".join(f"{name} {value}" for name, value in asked.items())
+            self._administration.rules.note(principal, f"MQTT: {operation}", what, "mqtt")
+        return done
 
     def _sessions(self, asked: Json) -> object:
         return self._administration.sessions.listed(str(asked.get("filter", "")))
