@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import trunkline
+from tests.integration.stomp.wire import Wire
 from tests.integration.waiting import DEADLINE_SECONDS, wait_until
 from trunkline.client.amqp import AmqpClient, parse_url
 
@@ -73,6 +74,23 @@ def test_an_mqtt_connection_is_listed_and_closed(
     finally:
         client.disconnect()
         client.loop_stop()
+
+
+def test_a_stomp_connection_is_listed_and_closed_with_the_reason(
+    broker: trunkline.Broker, operator: AmqpClient
+) -> None:
+    with Wire(port_of(broker, "stomp")) as wire:
+        wire.connect("1.1")
+        wire.ask("SUBSCRIBE", id=1, destination="/queue/watched", ack="client")
+        wire.send("SEND", b"x", destination="/queue/watched")
+        wire.expect("MESSAGE")
+        [found] = listed(operator, "STOMP 1.1")
+        details = cast("dict[str, object]", found["details"])
+        assert (found["listener"], found["user"], details["virtual_host"]) == ("stomp", "guest", "/")
+        assert (details["subscriptions"], details["unacknowledged"]) == (1, 1)
+        operator.manage("close_connection", id=found["id"], reason="moving house")
+        assert wire.error().body == b"CONNECTION_FORCED - moving house"
+    assert listed(operator, "STOMP") == []
 
 
 def test_an_amqp_connection_is_listed_and_closed_with_the_reason(

@@ -20,7 +20,14 @@ from trunkline.security.users import ADMINISTRATOR, Permission, User
 ISSUER, AUDIENCE, KEY_ID = "https://issuer.example", "trunkline", "key-1"
 CERTIFIED = "metering"
 PASSWORDS = {"alice": "wonderland", "admin": "sesame", CERTIFIED: "unused"}
-TLS_LISTENERS = ("kafka_tls_port", "amqp_tls_port", "mqtt_tls_port", "mqtt_wss_port")
+TLS_LISTENERS = (
+    "kafka_tls_port",
+    "amqp_tls_port",
+    "mqtt_tls_port",
+    "mqtt_wss_port",
+    "stomp_tls_port",
+    "stomp_wss_port",
+)
 
 
 class Issuer:

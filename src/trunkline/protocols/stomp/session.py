@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
+from trunkline.broker.administration.connections import About
 from trunkline.broker.logins import LoginRefused
 from trunkline.broker.messaging.settlements import Acknowledgements
 from trunkline.broker.state.virtual_host import VirtualHost
@@ -421,10 +422,31 @@ class Session:
         self.fail(StompError("resource_error", "too much is begun and not finished on this connection\n"))
 
     def shut_down(self) -> None:
+        self._close("Server shutdown", "broker forced connection closure with reason 'shutdown'\n")
+
+    def force_close(self, reason: str) -> None:
+        """An operator's wish."""
+        self._close("connection_forced", f"CONNECTION_FORCED - {reason}")
+
+    def _close(self, message: str, detail: str) -> None:
         if self.state is State.CONNECTED:
-            self.fail(StompError("Server shutdown", "broker forced connection closure with reason 'shutdown'\n"))
+            self.fail(StompError(message, detail))
         else:
             self.end()
+
+    def about(self) -> About | None:
+        """For whoever looks at connections."""
+        if self.state in (State.UNCONNECTED, State.CONNECTING):
+            return None
+        details: dict[str, object] = {
+            "state": self.state.value,
+            "virtual_host": self.vhost.name,
+            "session": self.session_id,
+            "subscriptions": len(self._subscriptions),
+            "unacknowledged": self._subscriptions.unsettled,
+            "heart_beat_ms": [self.heart_beats.send_ms, self.heart_beats.expect_ms],
+        }
+        return About(f"STOMP {self.version / 10}", self.principal, details)
 
     def lost(self) -> None:
         """The connection is gone, whoever ended it."""

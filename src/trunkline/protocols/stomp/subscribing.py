@@ -131,6 +131,9 @@ class Subscriptions:
         self.next_number = 1
         self.unsettled = 0
 
+    def __len__(self) -> int:
+        return len(self._by_tag)
+
     # -- subscribing -------------------------------------------------------------------------------------------------
 
     async def subscribe(self, headers: dict[str, str]) -> None:
