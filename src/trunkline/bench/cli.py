@@ -27,6 +27,7 @@ from trunkline.bench.api_contest import ApiContest, ApiScale
 from trunkline.bench.comparison import CaseT, Comparison, Contest
 from trunkline.bench.kafka_contest import FULL, QUICK, KafkaContest, Scale
 from trunkline.bench.librdkafka import LoadError
+from trunkline.bench.match_cli import match
 from trunkline.bench.mosquitto import MosquittoUnavailable
 from trunkline.bench.mqtt_contest import MqttContest, MqttScale
 from trunkline.bench.probe import ProbeError
@@ -49,6 +50,7 @@ def bench() -> None:
 
 
 bench.add_command(spark)
+bench.add_command(match)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,9 @@ A node holds rules in a list. When there are more than SPLIT_AT it is split, onc
 predicates on a field that the way to the node has not used yet, to the child that this leads to,
 
     equality        by value
-    range           by cell. A range that is shorter than 2 * width, width being a power of two, lies under
-                    ceil(low / width); a number x is in none that do not lie under floor(x / width) - 1, + 0 or + 1. Widths
-                    follow the ranges' lengths, so of those met about half contain x, and nothing is ever rebuilt
+    range           by cell. A range that is shorter than width, a power of two, lies under floor(low / width); a number x
+                    is in none that do not lie under floor(x / width) or the cell before it. Widths follow the ranges'
+                    lengths, so of those met a third and more contain x, and nothing is ever rebuilt
     half a range    by its bound, on a ladder
     range of texts  in an interval index
 
@@ -19,7 +19,7 @@ without such a predicate stay in the node's list. A node goes when its last rule
 Numbers are compared as floats. Below 2**53 that is exact, and an open end is the next float. Beyond, rounding never turns
 the order around, so what is found is a superset, and whoever makes a rule with such a bound gives it an exact test.
 
-add, remove: O(predicates * log n); searching: the fields that rules name at the nodes reached, three look-ups for each width
+add, remove: O(predicates * log n); searching: the fields that rules name at the nodes reached, two look-ups for each width
 of a range there, and the rules met. If rules name many fields, only those are looked at that the publication has. Widths
 are at most MAX_WIDTHS a field and node: then ranges take a greater width than they need, or count as half a range.
 """
@@ -95,7 +95,7 @@ class Grid:
 
     def place_of(self, length: float) -> int:
         """The place of the width for ranges of this length; it is made if there may be one more. -1: none fits."""
-        width = ldexp(1.0, max(frexp(length)[1] - 1, -1000))
+        width = ldexp(1.0, min(max(frexp(length)[1], -1000), 1023))
         larger = -1
         for place in range(len(self.widths)):
             if self.widths[place] == width:
@@ -322,7 +322,7 @@ class RuleTree:
             place = grid.place_of(length)
             if place >= 0:
                 width = grid.widths[place]
-                cell = -((-low) // width)
+                cell = low // width
                 child = grid.cells[place].get(cell)
                 return Node(node, _CELL, slot, cell, width) if child is None else child
         if low > -inf:
@@ -461,7 +461,9 @@ class RuleTree:
 
     def _visit(self, node: Node, found: list[object]) -> None:
         self.steps += 1 + len(node.rules)
-        found += [rule.payload for rule in node.rules if self._holds(rule)]
+        for rule in node.rules:
+            if self._holds(rule):
+                found.append(rule.payload)  # noqa: PERF401  # compiled, a loop makes no list
         if not node.is_split:
             return
         if node.equalities:
@@ -506,9 +508,6 @@ class RuleTree:
                 if child is not None:
                     self._visit(child, found)
                 child = cells.get(cell)
-                if child is not None:
-                    self._visit(child, found)
-                child = cells.get(cell + 1.0)
                 if child is not None:
                     self._visit(child, found)
         if grid.lows is not None:

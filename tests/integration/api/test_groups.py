@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +119,9 @@ def test_a_group_goes_on_when_the_broker_was_killed(server: ServerProcess) -> No
             assert sorted(one.state) == list(range(7))
 
     asyncio.run(scenario())
+
+
+def test_the_lock_service_agrees_on_who_holds_a_lock(url: str) -> None:
+    example = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "groups" / "lock_service.py"))
+    told = asyncio.run(asyncio.wait_for(example["main"](url), 60))
+    assert told[-1] == "three knows it, too"
