@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 ANONYMOUS_NAME: Final = "ANONYMOUS"  # as in Kafka, whose rules name it `User:ANONYMOUS`
@@ -25,6 +26,7 @@ class Principal:
         return _ADMINISTRATOR in self.tags
 
 
+@lru_cache(maxsize=4_096)
 def is_loopback(host: str) -> bool:
     """Whether a client with this address is on the same machine."""
     try:
