@@ -38,7 +38,7 @@ def _rule_options(function: Callable[P, None]) -> Callable[P, None]:
         click.option("--deny", is_flag=True, help="Deny it, which wins over every rule that allows it."),
         click.argument("resource"),
         click.argument("operations"),
-        click.argument("user"),
+        click.argument("whom", metavar="USER"),
     ):
         function = option(function)
     return function
@@ -47,7 +47,7 @@ def _rule_options(function: Callable[P, None]) -> Callable[P, None]:
 @acl.command("add")
 @_rule_options
 @amqp_options
-def add(client: AmqpClient, *, user: str, operations: str, resource: str, deny: bool, host: str) -> None:
+def add(client: AmqpClient, *, whom: str, operations: str, resource: str, deny: bool, host: str) -> None:
     """Allow USER, or with `*` everybody, OPERATIONS on RESOURCE.
 
     \b
@@ -55,21 +55,21 @@ def add(client: AmqpClient, *, user: str, operations: str, resource: str, deny: 
     trunkline acl add alice read group:billing
     trunkline acl add '*' read mqtt:public/#
     """
-    done = client.manage("add_rules", user=user, operations=_words(operations), resource=resource, deny=deny, host=host)
+    done = client.manage("add_rules", user=whom, operations=_words(operations), resource=resource, deny=deny, host=host)
     remark(f"added {_count(done, 'added')} rules")
 
 
 @acl.command("remove")
 @_rule_options
 @amqp_options
-def remove(client: AmqpClient, *, user: str, operations: str, resource: str, deny: bool, host: str) -> None:
+def remove(client: AmqpClient, *, whom: str, operations: str, resource: str, deny: bool, host: str) -> None:
     """Remove rules; name them as they were added.
 
     \b
     trunkline acl remove alice write topic:orders
     """
     done = client.manage(
-        "remove_rules", user=user, operations=_words(operations), resource=resource, deny=deny, host=host
+        "remove_rules", user=whom, operations=_words(operations), resource=resource, deny=deny, host=host
     )
     if not _count(done, "removed"):
         raise click.ClickException("there is no such rule; `trunkline acl list` shows them")
@@ -77,17 +77,17 @@ def remove(client: AmqpClient, *, user: str, operations: str, resource: str, den
 
 
 @acl.command("list")
-@click.option("--of", "user", metavar="USER", help="Only rules that are about this user, or everybody.")
+@click.option("--of", "whom", metavar="USER", help="Only rules that are about this user, or everybody.")
 @json_option
 @amqp_options
-def list_rules(client: AmqpClient, *, user: str | None, as_json: bool) -> None:
+def list_rules(client: AmqpClient, *, whom: str | None, as_json: bool) -> None:
     """List rules, whatever protocol's tools they came from.
 
     \b
     trunkline acl list
     trunkline acl list --of alice --json
     """
-    found = listed(client.manage("rules", **({} if user is None else {"user": user})))
+    found = listed(client.manage("rules", **({} if whom is None else {"user": whom})))
     if as_json:
         print_json(cast(Json, found))
         return
@@ -97,7 +97,7 @@ def list_rules(client: AmqpClient, *, user: str | None, as_json: bool) -> None:
 
 
 @acl.command("test")
-@click.argument("user")
+@click.argument("whom", metavar="USER")
 @click.argument("operation")
 @click.argument("resource")
 @click.option(
@@ -116,7 +116,7 @@ def test(
     ctx: click.Context,
     client: AmqpClient,
     *,
-    user: str,
+    whom: str,
     operation: str,
     resource: str,
     protocol: str,
@@ -133,7 +133,7 @@ def test(
     trunkline acl test alice configure queue:orders --protocol amqp --vhost prod
     trunkline acl test alice write mqtt:sensors/1 --protocol mqtt --client-id device-1
     """
-    asked = {"user": user, "operation": operation, "resource": resource, "protocol": protocol}
+    asked = {"user": whom, "operation": operation, "resource": resource, "protocol": protocol}
     found = client.manage("test_access", **asked, host=host, client_id=client_id)
     answer = cast("dict[str, object]", found)
     if as_json:

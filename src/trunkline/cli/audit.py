@@ -23,11 +23,11 @@ _LOOK_S = 0.5
 @click.option("-n", "--last", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N", help="How many of the last events to look at.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on with what happens from now on.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only events of this kind; may be repeated.")  # fmt: skip
-@click.option("--of", "user", metavar="USER", help="Only events of this user.")
+@click.option("--of", "whom", metavar="USER", help="Only events of this user.")
 @json_option
 @amqp_options
 def audit(
-    client: AmqpClient, *, last: int, follow: bool, kinds: tuple[str, ...], user: str | None, as_json: bool
+    client: AmqpClient, *, last: int, follow: bool, kinds: tuple[str, ...], whom: str | None, as_json: bool
 ) -> None:
     """Show logins, refusals and administrative changes, oldest first. With --json, one object a line.
 
@@ -40,7 +40,7 @@ def audit(
     page = cast("dict[str, object]", client.manage("audit", count=last))
     while True:
         for event in listed(page["events"]):
-            if (not wanted or event["kind"] in wanted) and user in (None, event.get("user")):
+            if (not wanted or event["kind"] in wanted) and whom in (None, event.get("user")):
                 click.echo(json.dumps(event, ensure_ascii=False) if as_json else _line(event))
         if not follow or reader_gone():
             return
