@@ -9,7 +9,7 @@ whose memory such a topic is (groups, transactions, queues, topology, sessions) 
   administrator reads or describes them; to others they do not exist.
 - Other names that begin with two underscores are not reserved, as in Kafka.
 
-Kafka has no logins yet: its handlers ask as a client without rights.
+Who may look, and everything about other topics, is decided by `access`; this is what it and all changes of topics stand on.
 """
 
 from __future__ import annotations
