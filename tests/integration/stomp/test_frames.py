@@ -323,7 +323,7 @@ def test_a_queue_is_declared_by_headers(dial: Dial, queue: str) -> None:
     wire.ask("SUBSCRIBE", id=1, destination=queue, **{"x-max-length": "2"})
     wire.ask("UNSUBSCRIBE", id=1)
     for number in range(4):
-        wire.send("SEND", b"%d" % number, destination=f"/amq{queue}")
+        wire.ask("SEND", b"%d" % number, destination=f"/amq{queue}")
     wire.send("SUBSCRIBE", id=2, destination=f"/amq{queue}")
     assert [heard.body for heard in wire.messages(2)] == [b"2", b"3"]
 
