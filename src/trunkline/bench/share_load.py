@@ -20,20 +20,19 @@ import json
 import secrets
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from trunkline.bench.librdkafka import LoadError, Sender
 from trunkline.bench.load import ADMIN_TIMEOUT_S, MEASURE_TIMEOUT_S, Job, create_topic
-from trunkline.client.connection import KafkaConnection, split_addresses
+from trunkline.client.connection import KafkaConnection, Submitted, split_addresses
 from trunkline.client.errors import ClientError, check
 from trunkline.client.share_member import Locked, ShareMember, accepting
 from trunkline.protocols.kafka.messages import incremental_alter_configs as configs
 
 BATCH_MESSAGES = 100  # in a batch of the topic
-MAX_WAIT_MS = 100
+MAX_WAIT_MS = 5  # a member whose partitions are done does not hold up the others
 _GROUP_RESOURCE, _SET = 32, 0
 
 
@@ -112,40 +111,21 @@ def _join(members: Sequence[_Member], partitions: int) -> None:
 
 
 def _work(members: Sequence[_Member], job: ShareJob) -> float:
-    left = _Left(job.messages)
-    failures: list[Exception] = []
-
-    def work(member: _Member) -> None:
-        try:
-            member.work(left, commit=job.kind == "commit")
-        except (ClientError, LoadError) as error:
-            failures.append(error)
-            left.accepted(job.messages)
-
-    threads = [threading.Thread(target=work, args=(member,)) for member in members]
+    """All members have a fetch under way; they are answered in turn. Threads would wait for each other's interpreter."""
+    left = job.messages
+    deadline = time.monotonic() + MEASURE_TIMEOUT_S
     started = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(MEASURE_TIMEOUT_S)
+    for member in members:
+        member.ask()
+    while left > 0:
+        for member in members:
+            left -= member.answered(commit=job.kind == "commit")
+        if time.monotonic() > deadline:
+            raise LoadError(f"{job.messages - left:,} of {job.messages:,} messages were accepted")
     elapsed_s = time.perf_counter() - started
-    if failures:
-        raise LoadError(str(failures[0]))
-    if left.count != 0:
-        raise LoadError(f"{job.messages - left.count:,} of {job.messages:,} messages were accepted")
+    if left:
+        raise LoadError("more messages were accepted than there are")
     return job.messages / elapsed_s
-
-
-class _Left:
-    """How many messages are not accepted yet."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._lock = threading.Lock()
-
-    def accepted(self, count: int) -> None:
-        with self._lock:
-            self.count -= count
 
 
 class _Member(ShareMember):
@@ -154,20 +134,25 @@ class _Member(ShareMember):
         connection = KafkaConnection(host, port, client_id="trunkline-bench")
         connection.open()
         super().__init__(connection, group, [job.topic])
+        self._held: list[Locked] = []
+        self._asked: Submitted | None = None
 
-    def work(self, left: _Left, *, commit: bool) -> None:
-        held: list[Locked] = []
-        while left.count > 0 or held:
-            taken = self.fetch({} if commit else accepting(held), max_wait_ms=MAX_WAIT_MS)
-            if any(each.deliveries != 1 for each in taken):
-                raise LoadError("a record was delivered more than once")
-            if not commit:
-                left.accepted(sum(each.record_count for each in held))
-            elif taken:
-                self.acknowledge(accepting(taken))
-                left.accepted(sum(each.record_count for each in taken))
-                taken = []
-            held = taken
+    def ask(self) -> None:
+        """Ask for more, and accept with it what is held."""
+        self._asked = self.submit(accepting(self._held), max_wait_ms=MAX_WAIT_MS)
+
+    def answered(self, *, commit: bool) -> int:
+        """Take the answer and ask again; how many messages are accepted by now that were not before."""
+        assert self._asked is not None
+        accepted = self._held
+        self._held = self.collect(self._asked)
+        if any(each.deliveries != 1 for each in self._held):
+            raise LoadError("a record was delivered more than once")
+        if commit and self._held:
+            self.acknowledge(accepting(self._held))
+            accepted, self._held = self._held, []
+        self.ask()
+        return sum(each.record_count for each in accepted)
 
 
 def main() -> None:

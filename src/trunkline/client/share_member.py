@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from trunkline.client.connection import KafkaConnection
+from trunkline.client.connection import KafkaConnection, Submitted
 from trunkline.client.errors import check
 from trunkline.log.buffer import Buffer
 from trunkline.protocols.kafka.errors import ErrorCode
@@ -100,6 +100,12 @@ class ShareMember:
         self, said: Said | None = None, *, max_records: int = MAX_RECORDS, max_wait_ms: int = MAX_WAIT_MS
     ) -> list[Locked]:
         """Lock records of the partitions that are assigned, after saying what became of those before."""
+        return self.collect(self.submit(said, max_records=max_records, max_wait_ms=max_wait_ms))
+
+    def submit(
+        self, said: Said | None = None, *, max_records: int = MAX_RECORDS, max_wait_ms: int = MAX_WAIT_MS
+    ) -> Submitted:
+        """Send a fetch without waiting for its answer, which is to be collected before anything else is asked."""
         said = said or {}
         wanted = set(self.assigned)
         named = (wanted - self._reads) | said.keys()
@@ -127,13 +133,14 @@ class ShareMember:
             topics=list(topics.values()),
             forgotten_topics_data=list(forgotten.values()),
         )
-        response = self.connection.request(request, fetching.ShareFetchResponse)
+        self._reads = wanted
+        return self.connection.submit(request)
+
+    def collect(self, submitted: Submitted) -> list[Locked]:
+        """The answer to a fetch that was sent."""
+        response = self.connection.collect(submitted, fetching.ShareFetchResponse)
         check(response.error_code, "share fetch", response.error_message)
         self._session_epoch += 1
-        self._reads = wanted
-        return self._taken(response)
-
-    def _taken(self, response: fetching.ShareFetchResponse) -> list[Locked]:
         taken: list[Locked] = []
         self.records = {}
         for topic in response.responses:
