@@ -42,7 +42,11 @@ def _arn(client: AwsClient, name: str) -> str:
 @json_option
 @aws_options
 def topics(client: AwsClient, as_json: bool) -> None:
-    """List topics and how many subscriptions they have."""
+    """List topics and how many subscriptions they have.
+
+    \b
+    trunkline sns topics
+    """
     rows = []
     for arn in _topics(client):
         found = cast("dict[str, str]", client.sns("GetTopicAttributes", TopicArn=arn)["Attributes"])
@@ -76,7 +80,11 @@ def create(client: AwsClient, name: str, attributes: list[tuple[str, str]]) -> N
 @click.argument("name")
 @aws_options
 def delete(client: AwsClient, name: str) -> None:
-    """Delete a topic with its subscriptions."""
+    """Delete a topic with its subscriptions.
+
+    \b
+    trunkline sns delete news
+    """
     client.sns("DeleteTopic", TopicArn=_arn(client, name))
 
 
@@ -119,7 +127,11 @@ def subscribe(client: AwsClient, topic: str, endpoint: str, raw: bool, policy: s
 @click.argument("arn")
 @aws_options
 def unsubscribe(client: AwsClient, arn: str) -> None:
-    """End a subscription."""
+    """End a subscription.
+
+    \b
+    trunkline sns unsubscribe arn:aws:sns:us-east-1:000000000000:news:0b1c…
+    """
     client.sns("Unsubscribe", SubscriptionArn=arn)
 
 
@@ -128,7 +140,11 @@ def unsubscribe(client: AwsClient, arn: str) -> None:
 @json_option
 @aws_options
 def subscriptions(client: AwsClient, topic: str | None, as_json: bool) -> None:
-    """List subscriptions, of one topic or of all."""
+    """List subscriptions, of one topic or of all.
+
+    \b
+    trunkline sns subscriptions news
+    """
     given: dict[str, object] = {} if topic is None else {"TopicArn": _arn(client, topic)}
     operation = "ListSubscriptions" if topic is None else "ListSubscriptionsByTopic"
     found: list[dict[str, str]] = []

@@ -113,7 +113,11 @@ def set_attributes(client: AwsClient, name: str, attributes: list[tuple[str, str
 @click.argument("name")
 @aws_options
 def delete(client: AwsClient, name: str) -> None:
-    """Delete a queue with its messages."""
+    """Delete a queue with its messages.
+
+    \b
+    trunkline sqs delete orders
+    """
     client.sqs("DeleteQueue", QueueUrl=_url(client, name))
 
 
@@ -121,7 +125,11 @@ def delete(client: AwsClient, name: str) -> None:
 @click.argument("name")
 @aws_options
 def purge(client: AwsClient, name: str) -> None:
-    """Drop every message that is not in flight."""
+    """Drop every message that is not in flight.
+
+    \b
+    trunkline sqs purge orders
+    """
     client.sqs("PurgeQueue", QueueUrl=_url(client, name))
 
 
