@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -20,7 +21,7 @@ import kafka.net.sasl.oauth
 import pytest
 
 from tests.integration.kafka.clients import KCAT_SECONDS
-from tests.integration.security.secured import CERTIFIED, PASSWORDS, Secured
+from tests.integration.security.secured import CERTIFIED, PASSWORDS, Secured, secured_broker
 from tests.integration.waiting import wait_until
 
 Unique = Callable[[str], str]
@@ -196,3 +197,21 @@ def test_who_logged_in_is_in_the_audit_trail_and_no_password_is(secured: Secured
 
 def _audit(secured: Secured) -> bytes:
     return b"".join(path.read_bytes() for path in secured.server.data.glob("**/__audit-0/*.log"))
+
+
+def test_users_survive_a_kill(tmp_path: Path) -> None:
+    broker = secured_broker(tmp_path)
+    broker.server.start()
+    try:
+        admin = confluent_kafka.admin.AdminClient(
+            {**librdkafka(broker, "PLAIN", PASSWORDS["admin"]), "sasl.username": "admin"}
+        )
+        credential = confluent_kafka.admin.ScramCredentialInfo(confluent_kafka.admin.ScramMechanism.SCRAM_SHA_256, 4096)
+        upsertion = confluent_kafka.admin.UserScramCredentialUpsertion("kept", credential, b"secret")
+        admin.alter_user_scram_credentials([upsertion])["kept"].result(20)
+        broker.server.kill()
+        broker.server.start()
+        login = {**librdkafka(broker, "SCRAM-SHA-256", "secret"), "sasl.username": "kept"}
+        assert confluent_kafka.admin.AdminClient(login).list_topics(timeout=20).brokers
+    finally:
+        broker.server.close()
