@@ -82,8 +82,12 @@ class ApacheKafka(ServerProcess):
         heap: str = "1g",
         properties: Mapping[str, str] | None = None,
         quiet: bool = False,
+        certificates: Path | None = None,
     ) -> None:
+        """With `certificates`, a directory of `trunkline tls self-signed`, `address` is a listener over TLS."""
         super().__init__(directory)
+        self._certificates = certificates
+        self._tls_port = 0
         self.version = version
         self.heap = heap
         self._properties = dict(properties or {})
@@ -96,7 +100,7 @@ class ApacheKafka(ServerProcess):
 
     @property
     def address(self) -> str:
-        return self.bootstrap
+        return self.bootstrap if self._certificates is None else f"{LOOPBACK}:{self._tls_port}"
 
     def classpath(self) -> str:
         return classpath(self.version)
@@ -123,9 +127,24 @@ class ApacheKafka(ServerProcess):
             "log.segment.delete.delay.ms": "0",
             **self._properties,
         }
+        if self._certificates is not None:
+            settings |= self._tls_properties(directory, settings)
         path = directory / "server.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return path
+
+    def _tls_properties(self, directory: Path, settings: Mapping[str, str]) -> dict[str, str]:
+        assert self._certificates is not None
+        self._tls_port = self._tls_port or free_port()
+        own = directory / "own.pem"
+        own.write_text("".join((self._certificates / name).read_text() for name in ("server.key", "server.pem")))
+        return {
+            "listeners": f"{settings['listeners']},SSL://127.0.0.1:{self._tls_port}",
+            "advertised.listeners": f"{settings['advertised.listeners']},SSL://127.0.0.1:{self._tls_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(own),
+        }
 
     def _format(self, java: str, jars: Path, directory: Path, properties: Path) -> None:
         if (directory / "log" / "meta.properties").exists():

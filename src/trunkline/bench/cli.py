@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -64,10 +67,13 @@ class Wish:
     address: str | None
     as_json: bool
     as_markdown: bool
+    tls: bool = False
 
 
-def _wishing(peer: str, address_option: str = "--address") -> Callable[[Callable[[Wish], None]], Callable[..., None]]:
-    """The options that all contests have."""
+def _wishing(
+    peer: str, address_option: str = "--address", *, with_tls: bool = False
+) -> Callable[[Callable[[Wish], None]], Callable[..., None]]:
+    """The options that all contests have, and `--tls` for those that can be held over TLS."""
 
     def decorate(function: Callable[[Wish], None]) -> Callable[..., None]:
         @click.option("--peer", is_flag=True, help=f"Also measure {peer} here.")
@@ -95,16 +101,21 @@ def _wishing(peer: str, address_option: str = "--address") -> Callable[[Callable
             address: str | None,
             as_json: bool,
             as_markdown: bool,
+            tls: bool = False,
         ) -> None:
-            function(Wish(peer, quick, globs, reps, address, as_json, as_markdown))
+            if tls and address is not None:
+                raise click.UsageError("--tls is for brokers that are started here.")
+            function(Wish(peer, quick, globs, reps, address, as_json, as_markdown, tls))
 
+        if with_tls:
+            return click.option("--tls", is_flag=True, help="Over TLS, on both sides.")(command)
         return command
 
     return decorate
 
 
 @bench.command()
-@_wishing("Apache Kafka, fetched from Maven Central and started", "--bootstrap")
+@_wishing("Apache Kafka, fetched from Maven Central and started", "--bootstrap", with_tls=True)
 def kafka(wish: Wish) -> None:
     """Throughput, latency, memory and start-up of the Kafka listener.
 
@@ -112,10 +123,25 @@ def kafka(wish: Wish) -> None:
     trunkline bench kafka --peer --quick
     trunkline bench kafka --peer --case 'produce/*' --case start-up
     trunkline bench kafka --bootstrap 127.0.0.1:9092 --json
+    trunkline bench kafka --peer --quick --tls
     """
     if wish.peer:
         _or_say(fetch_jars)
-    _compare(KafkaContest(_scaled(FULL, QUICK, wish)), wish)
+    with _certificates(wish) as certificates:
+        _compare(KafkaContest(_scaled(FULL, QUICK, wish), certificates=certificates), wish)
+
+
+@contextmanager
+def _certificates(wish: Wish) -> Iterator[Path | None]:
+    """For a run over TLS."""
+    if not wish.tls:
+        yield None
+        return
+    from trunkline.security.self_signed import make
+
+    with tempfile.TemporaryDirectory(prefix="trunkline-bench-") as directory:
+        make(Path(directory) / "certificates")
+        yield Path(directory) / "certificates"
 
 
 @bench.command()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trunkline.bench.apache_kafka import DEFAULT_VERSION, ApacheKafka
 from trunkline.bench.cases import Case, all_cases
@@ -51,6 +52,7 @@ class KafkaContest:
     peer_version: str = DEFAULT_VERSION
     cases: tuple[Case, ...] = field(default_factory=all_cases)
     warm_up_cases: tuple[Case, ...] = WARM_UP_CASES
+    certificates: Path | None = None  # over TLS, with these
     _prefilled: dict[tuple[str, Case], str] = field(default_factory=dict)
 
     @property
@@ -65,18 +67,18 @@ class KafkaContest:
         return self.scale.latency_rounds if case.kind == "latency" else 1
 
     def start_ours(self) -> AbstractContextManager[Side]:
-        return TrunklineProcess()
+        return TrunklineProcess("kafka" if self.certificates is None else "kafka-tls", self.certificates)
 
     def start_peer(self) -> AbstractContextManager[Side]:
-        return ApacheKafka(quiet=True)
+        return ApacheKafka(quiet=True, certificates=self.certificates)
 
     def measure(self, case: Case, side: Side) -> list[float]:
         topic = self._prefill(case, side) if case.kind == "consume" else _fresh_topic(case)
-        return measure(_job(case.kind, case, side, topic, self.scale.messages(case)))
+        return measure(self._job(case.kind, case, side, topic))
 
     def clean_up(self) -> None:
         for (address, _), topic in self._prefilled.items():
-            delete_topic(address, topic)
+            delete_topic(address, topic, self._ca)
         self._prefilled.clear()
 
     def _prefill(self, case: Case, side: Side) -> str:
@@ -84,14 +86,19 @@ class KafkaContest:
         place = (side.address, case)
         if place not in self._prefilled:
             topic = _fresh_topic(case)
-            measure(_job("prefill", case, side, topic, self.scale.messages(case)))
+            measure(self._job("prefill", case, side, topic))
             self._prefilled[place] = topic
         return self._prefilled[place]
+
+    @property
+    def _ca(self) -> str:
+        return "" if self.certificates is None else str(self.certificates / "ca.pem")
+
+    def _job(self, kind: str, case: Case, side: Side, topic: str) -> Job:
+        acks = case.acks or "1"
+        messages = self.scale.messages(case)
+        return Job(kind, side.address, topic, case.size_bytes, acks, case.partitions, messages, self._ca)
 
 
 def _fresh_topic(case: Case) -> str:
     return f"bench-{case.kind}-{secrets.token_hex(4)}"
-
-
-def _job(kind: str, case: Case, side: Side, topic: str, messages: int) -> Job:
-    return Job(kind, side.address, topic, case.size_bytes, case.acks or "1", case.partitions, messages)

@@ -56,6 +56,17 @@ class Job:
     acks: str
     partitions: int
     messages: int
+    ca: str = ""  # over TLS, believing this CA; "": in clear
+
+    @property
+    def where(self) -> dict[str, str]:
+        return reached(self.bootstrap, self.ca)
+
+
+def reached(bootstrap: str, ca: str) -> dict[str, str]:
+    """What librdkafka has to be told to reach a broker."""
+    tls = {"security.protocol": "SSL", "ssl.ca.location": ca} if ca else {}
+    return {"bootstrap.servers": bootstrap, **tls}
 
 
 def measure(job: Job) -> list[float]:
@@ -91,13 +102,13 @@ def run(job: Job) -> list[float]:
 
 
 def _sender(job: Job) -> Sender:
-    settings = {"bootstrap.servers": job.bootstrap, "acks": job.acks, "client.id": "trunkline-bench", "log_level": "2"}
+    settings = {**job.where, "acks": job.acks, "client.id": "trunkline-bench", "log_level": "2"}
     return Sender(settings, job.topic, os.urandom(job.size_bytes))
 
 
 def _receiver(job: Job) -> Receiver:
     settings = {
-        "bootstrap.servers": job.bootstrap,
+        **job.where,
         "group.id": "trunkline-bench",
         "client.id": "trunkline-bench",
         "enable.auto.commit": "false",
@@ -164,7 +175,7 @@ def _end_to_end(job: Job) -> float:
 def _latency(job: Job) -> list[float]:
     from confluent_kafka import Consumer, Producer, TopicPartition
 
-    common = {"bootstrap.servers": job.bootstrap, "socket.nagle.disable": True, "log_level": 2}
+    common = {**job.where, "socket.nagle.disable": True, "log_level": 2}
     producer = Producer({**common, "acks": job.acks, "linger.ms": 0, "delivery.report.only.error": True})
     consumer = Consumer({**common, "group.id": "trunkline-bench", "enable.auto.commit": False})
     consumer.assign([TopicPartition(job.topic, partition, 0) for partition in range(job.partitions)])
@@ -235,7 +246,7 @@ def _temporary_topic(job: Job) -> Iterator[None]:
     try:
         yield
     finally:
-        delete_topic(job.bootstrap, job.topic)
+        delete_topic(job.bootstrap, job.topic, job.ca)
 
 
 def create_topic(job: Job) -> None:
@@ -243,7 +254,7 @@ def create_topic(job: Job) -> None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": job.bootstrap, "log_level": 2})
+    admin = AdminClient({**job.where, "log_level": 2})
     try:
         admin.create_topics([NewTopic(job.topic, job.partitions, 1)])[job.topic].result(ADMIN_TIMEOUT_S)
     except KafkaException as error:
@@ -257,11 +268,11 @@ def create_topic(job: Job) -> None:
     raise LoadError(f"topic {job.topic} has no leaders after {ADMIN_TIMEOUT_S:g} s")
 
 
-def delete_topic(bootstrap: str, topic: str) -> None:
+def delete_topic(bootstrap: str, topic: str, ca: str = "") -> None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    admin = AdminClient({**reached(bootstrap, ca), "log_level": 2})
     try:
         admin.delete_topics([topic])[topic].result(ADMIN_TIMEOUT_S)
     except KafkaException as error:

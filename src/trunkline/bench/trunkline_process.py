@@ -29,8 +29,10 @@ class TrunklineProcess(ServerProcess):
 
     product = "trunkline"
 
-    def __init__(self, listener: str = "kafka") -> None:
+    def __init__(self, listener: str = "kafka", certificates: Path | None = None) -> None:
+        """`certificates` is a directory of `trunkline tls self-signed`, for a listener over TLS."""
         super().__init__()
+        self._certificates = certificates
         self.address = ""
         self._listener = listener
         self.bootstrap = ""
@@ -39,6 +41,9 @@ class TrunklineProcess(ServerProcess):
         ready_path = directory / "ready.json"
         command = [sys.executable, "-m", "trunkline", "serve", "--data", str(directory / "data")]
         command += ["--host", LOOPBACK, "--ready-file", str(ready_path)]
+        if self._certificates is not None:
+            command += ["--tls-certificate", str(self._certificates / "server.pem")]
+            command += ["--tls-key", str(self._certificates / "server.key")]
 
         def wait(is_alive: IsAlive) -> None:
             _wait_for_ready_file(ready_path, is_alive)

@@ -58,12 +58,12 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         return [speed, 10 * speed] if job.kind == "latency" else [speed]
 
     monkeypatch.setattr(kafka_contest, "measure", scripted)
-    monkeypatch.setattr(kafka_contest, "delete_topic", lambda bootstrap, topic: None)
+    monkeypatch.setattr(kafka_contest, "delete_topic", lambda *_: None)
     monkeypatch.setattr(comparison, "SETTLE_S", 0.0)
     monkeypatch.setattr(comparison, "RESUME_S", 0.0)
     monkeypatch.setattr("os.sync", lambda: None)
-    monkeypatch.setattr(kafka_contest, "TrunklineProcess", lambda: ScriptedSide("ours", 0.2, 40))
-    monkeypatch.setattr(kafka_contest, "ApacheKafka", lambda quiet: ScriptedSide("peer", 3.0, 400))
+    monkeypatch.setattr(kafka_contest, "TrunklineProcess", lambda *_: ScriptedSide("ours", 0.2, 40))
+    monkeypatch.setattr(kafka_contest, "ApacheKafka", lambda **_: ScriptedSide("peer", 3.0, 400))
     return asked
 
 
@@ -76,8 +76,8 @@ def test_sides_alternate_and_the_median_counts(jobs: list[Job]) -> None:
 
 def test_only_the_side_that_is_measured_runs(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     sides = {"ours": ScriptedSide("ours", 0.2, 40), "peer": ScriptedSide("peer", 3.0, 400)}
-    monkeypatch.setattr(kafka_contest, "TrunklineProcess", lambda: sides["ours"])
-    monkeypatch.setattr(kafka_contest, "ApacheKafka", lambda quiet: sides["peer"])
+    monkeypatch.setattr(kafka_contest, "TrunklineProcess", lambda *_: sides["ours"])
+    monkeypatch.setattr(kafka_contest, "ApacheKafka", lambda **_: sides["peer"])
     running: list[tuple[str, list[str]]] = []
     scripted: Callable[[Job], list[float]] = vars(kafka_contest)["measure"]
 
