@@ -135,6 +135,8 @@ def banner(config: Config, addresses: Mapping[str, str]) -> str:
         for name, address in addresses.items()
     ]
     lines.append(f"  {click.style('data'.ljust(width), fg='cyan')}  {config.data.resolve()}")
+    if "http" in addresses:
+        lines += ["", "The page: " + click.style("http://" + addresses["http"] + "/", fg="cyan")]
     kafka = addresses.get("kafka")
     if kafka is not None:
         where = "" if kafka == load().client_bootstrap() else f" --bootstrap {kafka}"

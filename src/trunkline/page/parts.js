@@ -157,7 +157,7 @@ export function Chart({ title, times, lines, unit = count }) {
     plot.current = new uPlot({
       width: width(), height: 170, legend: { live: true }, cursor: { y: false },
       axes: [axis, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => unit(tick)) }],
-      scales: { x: { range: (_, low, high) => { const end = high || Date.now() / 1000; return [end - SHOWN_S, end]; } }, y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
+      scales: { x: { range: () => { const end = Date.now() / 1000; return [end - SHOWN_S, end]; } }, y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
       series: [{}, ...names.map((name, at) => ({ label: name, stroke: COLOURS[at % COLOURS.length], width: 2, value: (_, v) => (v === null ? "" : unit(v)) }))],
     }, [[], ...names.map(() => [])], place.current);
     const resized = new ResizeObserver(() => plot.current && plot.current.setSize({ width: width(), height: 170 }));
