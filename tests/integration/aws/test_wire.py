@@ -247,7 +247,7 @@ def test_the_command_line(aws: ServerProcess, unique: Callable[[str], str]) -> N
     run("sqs", "create", dead)
     arn = json.loads(run("sqs", "show", dead, "--json"))["Attributes"]["QueueArn"]
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
-    run("sqs", "create", name, "-a", "VisibilityTimeout=0", "-t", "team=a")
+    run("sqs", "create", name, "-a", "VisibilityTimeout=60", "-t", "team=a")
     run("sqs", "set", name, f"RedrivePolicy={policy}")
     assert "tag team" in run("sqs", "show", name)
     run("sqs", "send", name, stdin="one\ntwo\n")

@@ -100,9 +100,13 @@ async def log_in(session: Connection, method: m.ConnectionStartOk) -> None:
 
 
 async def update_secret(session: Connection, method: m.ConnectionUpdateSecret) -> None:
-    """A new password, or token, of the same user."""
+    """A new token of the same user. As in RabbitMQ, a password does not expire, and what is sent for one is not looked at."""
+    logins = session.service.logins
+    if not logins.takes_tokens:
+        session.send_method(0, m.ConnectionUpdateSecretOk())
+        return
     try:
-        principal = await session.service.logins.by_password(session.user, method.new_secret, session.host, PROTOCOL)
+        principal = await logins.by_password(session.user, method.new_secret, session.host, PROTOCOL)
     except LoginRefused:
         principal = None
     if session.closed:

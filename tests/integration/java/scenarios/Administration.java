@@ -33,7 +33,12 @@ import org.apache.kafka.common.GroupState;
 import org.apache.kafka.common.GroupType;
 import org.apache.kafka.common.TopicCollection;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.acl.AccessControlEntry;
+import org.apache.kafka.common.acl.AccessControlEntryFilter;
+import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.acl.AclOperation;
+import org.apache.kafka.common.acl.AclPermissionType;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.ElectionNotNeededException;
 import org.apache.kafka.common.errors.GroupIdNotFoundException;
@@ -48,6 +53,9 @@ import org.apache.kafka.common.errors.SecurityDisabledException;
 import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.errors.UnknownTopicIdException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.kafka.common.resource.PatternType;
+import org.apache.kafka.common.resource.ResourcePattern;
+import org.apache.kafka.common.resource.ResourceType;
 
 /** Every administrative call of the Java client that a single-node cluster answers. */
 final class Administration {
@@ -68,7 +76,7 @@ final class Administration {
         scenarios.put("admin_cluster", Administration::cluster);
         scenarios.put("admin_log_dirs", Administration::logDirs);
         scenarios.put("admin_leaders_and_reassignments", Administration::leaders);
-        scenarios.put("admin_acls_are_off", Administration::acls);
+        scenarios.put("admin_acls", Administration::acls);
     }
 
     private static void topics(World world) throws Exception {
@@ -370,6 +378,18 @@ final class Administration {
     }
 
     private static void acls(World world) throws Exception {
-        world.fails(SecurityDisabledException.class, () -> World.got(world.admin().describeAcls(AclBindingFilter.ANY).values()));
+        Admin admin = world.admin();
+        ResourcePattern topics = new ResourcePattern(ResourceType.TOPIC, world.name("acl"), PatternType.PREFIXED);
+        AccessControlEntry reads = new AccessControlEntry("User:alice", "*", AclOperation.READ, AclPermissionType.ALLOW);
+        AclBinding binding = new AclBinding(topics, reads);
+        try {
+            World.got(admin.createAcls(Set.of(binding)).all());
+        } catch (SecurityDisabledException error) {
+            return; // an Apache Kafka without an authorizer
+        }
+        AclBindingFilter about = new AclBindingFilter(topics.toFilter(), AccessControlEntryFilter.ANY);
+        world.same(Set.of(binding), Set.copyOf(World.got(admin.describeAcls(about).values())), "the rule that was made is described");
+        world.same(Set.of(binding), Set.copyOf(World.got(admin.deleteAcls(Set.of(about)).all())), "the rule that was removed is told");
+        world.holds(World.got(admin.describeAcls(about).values()).isEmpty(), "a rule that was removed is gone");
     }
 }
