@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.undecodable import UNDECODABLE
@@ -95,6 +95,10 @@ def test_hostile_headers_hold_nobody_up(tmp_path: Path, form: str, no_ack: bool)
         max_size=6,
     )
 )  # fmt: skip
+@example([("x-death", b'[{"":-9223372036854775809}]')])
+@example([("x-death", b'[{"queue":"q","reason":"rejected","count":9223372036854775807}]')])
+@example([("x-death", b'[{"a":"\\ud800"}]')])
+@example([("x-death", b'[{"' + b"n" * 300 + b'":1}]')])
 def test_no_headers_raise_on_the_way_to_a_consumer_or_to_the_dead_letters(headers: Headers) -> None:
     section = encode_headers(headers)
     envelope = envelope_of_section(section)

@@ -6,7 +6,8 @@
     x-last-death-queue, …-reason, …-exchange     what happened last
 
 Bounded: `MAX_DEATHS` entries; the oldest go. Anybody can write these headers: what is no list of objects, is larger than
-`MAX_DEATHS_BYTES` or nested deeper than `MAX_DEATHS_DEPTH` is no history, and counts for nothing.
+`MAX_DEATHS_BYTES` or nested deeper than `MAX_DEATHS_DEPTH` is no history, and counts for nothing; nor does an entry that no table of
+headers could hold: a number of more than 64 bits, a name of more than 255 bytes, half a character.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ FIRST_DEATH: Final = "x-first-death-"
 LAST_DEATH: Final = "x-last-death-"
 
 REJECTED: Final = "rejected"
+_LEAST: Final = -(2**63)
+_MOST: Final = 2**63 - 1
+_MAX_NAME_BYTES: Final = 255
 
 
 def is_history(name: str) -> bool:
@@ -41,7 +45,19 @@ def read_deaths(value: bytes | None) -> list[dict[str, object]] | None:
         return None
     if not isinstance(read, list) or _deeper_than(MAX_DEATHS_DEPTH, read):
         return None
-    return [dict(death) for death in read if isinstance(death, dict)]
+    return [dict(death) for death in read if isinstance(death, dict) and _fits_a_table(death)]
+
+
+def _fits_a_table(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(_fits_a_table(name) and len(name.encode()) <= _MAX_NAME_BYTES for name in value) and all(
+            map(_fits_a_table, value.values())
+        )
+    if isinstance(value, list):
+        return all(map(_fits_a_table, value))
+    if isinstance(value, str):
+        return not any("\ud800" <= character <= "\udfff" for character in value)
+    return not isinstance(value, int) or _LEAST <= value <= _MOST
 
 
 def _deeper_than(levels: int, value: object) -> bool:
@@ -74,7 +90,7 @@ def add_death(
         if expiration is not None:
             again["original-expiration"] = expiration
     count = again.get("count")
-    again["count"] = (count if isinstance(count, int) else 0) + 1
+    again["count"] = (min(count, _MOST - 1) if isinstance(count, int) else 0) + 1
     return [again, *(death for death in deaths if death is not again)][:MAX_DEATHS]
 
 
